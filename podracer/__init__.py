@@ -1,0 +1,1 @@
+"""Tournaments of deep-RL trading agents that tell the truth about themselves."""

@@ -1,0 +1,1 @@
+"""Populations of learning agents, one algorithm per file."""

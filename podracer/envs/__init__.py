@@ -1,0 +1,1 @@
+"""The trading rule, its backends, the vectorised environment and the only evaluator."""

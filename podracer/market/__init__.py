@@ -1,0 +1,1 @@
+"""Prices become a checked, immutable, memory-mapped market."""

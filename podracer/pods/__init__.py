@@ -1,0 +1,1 @@
+"""Pods: a population of agents trained by one batched program, and where pods run."""

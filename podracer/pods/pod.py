@@ -1,0 +1,150 @@
+"""A pod: train a population, evaluate it, leave a result.
+
+Shapes: P agents, D sessions.
+"""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+
+import torch
+
+from podracer.agents import checkpoint
+from podracer.envs.agent_policies import PopulationPolicy
+from podracer.envs.observation import observe
+from podracer.envs.rollout import Rollout, rollout
+from podracer.envs.tables import price_tables
+from podracer.errors import CheckpointError, MarketDataError
+from podracer.market.market import open_market
+from podracer.market.scaling import Scaler, fit_scaler
+from podracer.pods.device import resolve_device
+from podracer.pods.spec import AgentResult, PodResult, PodSpec, load_result, save_result
+from podracer.pods.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, float], None]
+
+
+def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
+    """Train a pod's population, or return its finished result; a dead pod goes on where it was.
+
+    Args:
+        spec: what to train; its folder keeps checkpoints and the result.
+        progress: called after each rollout with the environment steps per agent so far and the
+            population's mean reward.
+
+    Raises:
+        DeviceError: if the device cannot be used.
+        MarketDataError: if the market's content is not what the spec names.
+        CheckpointError: if a parent's checkpoint is missing or from another market.
+    """
+    if finished := _finished(spec):
+        return finished
+    resolve_device(spec.settings.device)
+    market = open_market(spec.market_folder)
+    if market.hash != spec.market_hash:
+        raise MarketDataError(
+            f"{spec.market_folder}: pod {spec.name} expects market {spec.market_hash[:12]}…, found "
+            f"{market.hash[:12]}…. Ingest again."
+        )
+    scaler = fit_scaler(market.market_features_DF, spec.windows.train)
+    observations = observe(market, scaler, spec.env.cash_action)
+    trainer = Trainer(spec, observations, price_tables(market, spec.env))
+    started = time.process_time()
+    _resume(trainer)
+    while trainer.steps < spec.settings.steps and bool(trainer.active_P.any()):
+        mean_reward_P = trainer.iterate()
+        if trainer.iterations % spec.settings.checkpoint_every == 0:
+            checkpoint.save(spec.folder / "state", *trainer.state())
+        if progress is not None:
+            progress(trainer.steps, float(mean_reward_P.mean()))
+    policy = PopulationPolicy(trainer.acting, observations, spec.env.no_trade_band)
+    on_train = rollout(policy, market, spec.windows.train, spec.env)
+    on_selection = rollout(policy, market, spec.windows.selection, spec.env)
+    agents = tuple(
+        _agent_result(trainer, p, scaler, market.feature_spec, on_train, on_selection)
+        for p in range(len(spec.agents))
+    )
+    seconds = time.process_time() - started
+    result = PodResult(spec.name, spec.generation, agents, trainer.steps * len(agents), seconds)
+    save_result(spec, result)
+    for leftover in spec.folder.glob("state*"):
+        leftover.unlink()
+    logger.info("pod=%s steps=%d cpu_seconds=%.1f", spec.name, result.steps, seconds)
+    return result
+
+
+def _finished(spec: PodSpec) -> PodResult | None:
+    """Return the stored result of the same spec; clear the folder of any other."""
+    try:
+        key, result = load_result(spec.folder)
+    except CheckpointError:
+        return None
+    if key == spec.key:
+        return result
+    shutil.rmtree(spec.folder)
+    return None
+
+
+def _resume(trainer: Trainer) -> None:
+    try:
+        tensors, facts = checkpoint.load(trainer.spec.folder / "state")
+        trainer.restore(tensors, facts)
+    except CheckpointError as error:
+        logger.debug("pod=%s starts anew: %s", trainer.spec.name, error)
+
+
+def _agent_result(
+    trainer: Trainer,
+    p: int,
+    scaler: Scaler,
+    feature_spec: dict[str, object],
+    on_train: Rollout,
+    on_selection: Rollout,
+) -> AgentResult:
+    """Write the agent's checkpoint and return what it achieved."""
+    spec, agent = trainer.spec, trainer.spec.agents[p]
+    failure = trainer.failures.get(p)
+    weights_hash = checkpoint.weights_hash(trainer.weights_PW[p])
+    stem = spec.folder / agent.name
+    tensors, _ = trainer.state()
+    checkpoint.save(
+        stem,
+        {
+            "weights": tensors["weights"][p],
+            "mean": tensors["mean"][p],
+            "square": tensors["square"][p],
+            "steps": tensors["steps"][p],
+            "noise_rng": tensors[f"noise_rng_{p}"],
+            "scaler_mean": torch.from_numpy(scaler.mean_F),
+            "scaler_std": torch.from_numpy(scaler.std_F),
+        },
+        {
+            "algorithm": spec.settings.algorithm,
+            "name": agent.name,
+            "hyperparameters": agent.hyperparameters.model_dump(),
+            "network": spec.settings.network.model_dump(),
+            "env": spec.env.model_dump(),
+            "features": feature_spec,
+            "market_hash": spec.market_hash,
+            "weights_hash": weights_hash,
+            "seed": spec.seed,
+            "parent": agent.parent,
+            "environment_steps": trainer.steps,
+            "failure": failure,
+        },
+    )
+    healthy = failure is None
+    return AgentResult(
+        name=agent.name,
+        parent=agent.parent,
+        hyperparameters=agent.hyperparameters.model_dump(),
+        checkpoint=stem,
+        weights_hash=weights_hash,
+        failure=failure,
+        train_returns_R=on_train.returns_RE[:, p].copy() if healthy else None,
+        selection_returns_R=on_selection.returns_RE[:, p].copy() if healthy else None,
+        has_traded=bool(on_selection.has_traded_E[p]) and healthy,
+    )

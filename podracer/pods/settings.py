@@ -1,0 +1,48 @@
+"""How much a pod trains, with what, and where."""
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from podracer.agents.networks import NetworkSettings
+from podracer.agents.ppo import PpoSettings
+from podracer.settings import Settings
+
+
+class PodSettings(Settings):
+    """The training of one pod; all of it may change a result."""
+
+    agents: int = Field(
+        8, ge=2, le=256, description="P, agents of a pod, trained together; an even number."
+    )
+    steps: int = Field(
+        200_000, ge=1, description="Environment steps of each agent in one generation, at least."
+    )
+    cohorts: int = Field(
+        16, ge=1, description="C, stretches of sessions that a rollout visits at once."
+    )
+    envs_per_cohort: int = Field(
+        8, ge=2, description="E, accounts on each stretch; an even number (antithetic noise)."
+    )
+    horizon_bars: int = Field(32, ge=2, description="T, decisions of one rollout.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto takes a GPU if podracer can use one, and says so."
+    )
+    algorithm: Literal["ppo"] = Field("ppo", description="How agents learn.")
+    ppo: PpoSettings = Field(default_factory=PpoSettings, description="Shared PPO settings.")
+    network: NetworkSettings = Field(
+        default_factory=NetworkSettings, description="What the agents are made of."
+    )
+    checkpoint_every: int = Field(
+        20, ge=1, description="Rollouts between checkpoints: the most that a dead pod loses."
+    )
+
+    @field_validator("agents", "envs_per_cohort")
+    @classmethod
+    def _even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError(
+                f"must be even, got {value}: odd groups do not give the same bits per agent. "
+                f"Use {value + 1}"
+            )
+        return value
