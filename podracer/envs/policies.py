@@ -3,6 +3,7 @@
 Shapes: D sessions, A assets, E environments.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -43,6 +44,26 @@ class ScheduledPolicy:
             speed_E=np.array([1.0 if self._rebalance_D[session] else 0.0]),
             band_E=np.zeros(1),
         )
+
+
+class SideBySide:
+    """Several policies in one rollout, each on its own accounts."""
+
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        self._policies = policies
+        ends = np.cumsum([p.num_policies for p in policies])
+        self.num_policies = int(ends[-1])
+        self._slices = [
+            slice(end - p.num_policies, end) for end, p in zip(ends, policies, strict=True)
+        ]
+
+    def decide(self, session: int, weights_AE: np.ndarray) -> Decision:
+        """Return all decisions, in the order of the policies."""
+        decisions = [
+            policy.decide(session, weights_AE[:, part])
+            for policy, part in zip(self._policies, self._slices, strict=True)
+        ]
+        return Decision(*(np.concatenate(parts, axis=-1) for parts in zip(*decisions, strict=True)))
 
 
 def equal_weights(market: Market) -> np.ndarray:

@@ -1,0 +1,27 @@
+"""The deployments that can be started from the Prefect UI, served in their own module."""
+
+from prefect import serve
+from prefect.schedules import Cron
+
+from flows.backtest import backtest
+from flows.retrain import retrain
+from podracer.config import PodracerSettings
+
+
+def serve_deployments(settings: PodracerSettings) -> None:
+    """Serve `retrain` on its schedule and `backtest` on demand, with windows up to the latest session."""
+    parameters = {"settings": settings.model_dump(mode="json")}
+    serve(
+        retrain.to_deployment(
+            "retrain",
+            parameters=parameters,
+            schedule=Cron(settings.schedule.cron, timezone=settings.schedule.timezone),
+            description="Ingest, train a tournament, backtest the champion.",
+        ),
+        backtest.to_deployment(
+            "backtest",
+            parameters=parameters,
+            description="Backtest the champion of the finished tournament with these settings.",
+        ),
+        pause_on_shutdown=False,
+    )

@@ -1,0 +1,66 @@
+"""The bodies of the DVC stages: the same podracer calls as the flows make, without Prefect and DVC."""
+
+import json
+import shutil
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from podracer import pipeline
+from podracer.config import PodracerSettings
+from podracer.market.market import open_market
+from podracer.pipeline import Lineage
+from podracer.pods.pools import InlinePool, ProcessPool, Workers
+
+RAW, MARKET, OUTPUT = Path("data/raw/current"), Path("data/features/current"), Path("pipeline")
+
+
+def ingest(settings: PodracerSettings) -> None:
+    """Write the snapshot of the prices."""
+    pipeline.ingest(settings, RAW)
+
+
+def features(settings: PodracerSettings) -> None:
+    """Write the market of the snapshot."""
+    pipeline.features(settings, RAW, MARKET)
+
+
+def tournament(settings: PodracerSettings) -> None:
+    """Train, unless the same run is complete, and keep the leaderboard."""
+    pipeline.check(settings)
+    folder = pipeline.run_folder(settings, open_market(MARKET).meta["dataset_hash"])
+    if not (folder / "champion.json").exists():
+        lineage = Lineage(_dvc_hash_of(RAW), pipeline.git_commit())
+        if settings.pool.launcher == "inline":
+            pipeline.tournament(settings, MARKET, InlinePool(), lineage)
+        else:
+            workers = Workers(settings.pool.num_workers(settings.tournament.pods))
+            try:
+                pipeline.tournament(settings, MARKET, ProcessPool(workers), lineage)
+            finally:
+                workers.close()
+    OUTPUT.mkdir(exist_ok=True)
+    shutil.copy(folder / "leaderboard.json", OUTPUT / "leaderboard.json")
+    generations = json.loads((folder / "tournament.json").read_text(encoding="utf-8"))["generations"]
+    for generation in generations:
+        generation.pop("cpu_seconds")
+    (OUTPUT / "generations.json").write_text(json.dumps(generations, indent=1), encoding="utf-8")
+
+
+def backtest(settings: PodracerSettings) -> None:
+    """Write the report and its numbers."""
+    folder = pipeline.run_folder(settings, open_market(MARKET).meta["dataset_hash"])
+    if not (folder / "outcome.json").exists():
+        pipeline.run_backtest(settings, MARKET)
+    for name in ("report.html", "metrics.json", "equity.csv"):
+        shutil.copy(folder / name, OUTPUT / name)
+
+
+def _dvc_hash_of(path: Path) -> str:
+    """Read a stage output's hash from dvc.lock, which DVC writes before the next stage starts."""
+    lock = Path("dvc.lock")
+    if not lock.exists():
+        return "untracked"
+    stages = YAML(typ="safe").load(lock.read_text(encoding="utf-8"))["stages"]
+    outs = [out for stage in stages.values() for out in stage.get("outs", [])]
+    return next((out["md5"] for out in outs if out["path"] == str(path)), "untracked")

@@ -1,0 +1,28 @@
+"""Market → trained agents → leaderboard."""
+
+from pathlib import Path
+
+from prefect import flow
+
+from podracer import pipeline
+from podracer.config import PodracerSettings
+from podracer.pipeline import Lineage
+from podracer.pods.pools import InlinePool, Workers
+from tasks.pods import PrefectPool
+from tasks.reports import publish_leaderboard
+
+
+@flow(name="tournament", persist_result=False)
+def tournament(settings: PodracerSettings, market: Path, dvc_hash: str) -> Path:
+    """Run a tournament with its pods as task runs; returns the run's folder."""
+    lineage = Lineage(dvc_hash, pipeline.git_commit())
+    if settings.pool.launcher == "inline":
+        folder = pipeline.tournament(settings, market, InlinePool(), lineage)
+    else:
+        workers = Workers(settings.pool.num_workers(settings.tournament.pods))
+        try:
+            folder = pipeline.tournament(settings, market, PrefectPool(workers), lineage)
+        finally:
+            workers.close()
+    publish_leaderboard(folder, settings.name)
+    return folder

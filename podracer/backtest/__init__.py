@@ -1,0 +1,1 @@
+"""Policy and baselines on a held-out window."""

@@ -1,0 +1,174 @@
+"""The backtest: champion, leader and baselines over the lockbox, and over all windows for the picture.
+
+Shapes: R daily returns, A assets, S series.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from podracer.agents import checkpoint
+from podracer.agents.networks import initial_weights
+from podracer.backtest.baselines import BENCHMARK, baselines
+from podracer.envs.agent_policies import ActingAgents, PopulationPolicy
+from podracer.envs.frozen_agents import FrozenAgents
+from podracer.envs.observation import observe
+from podracer.envs.policies import Policy, SideBySide
+from podracer.envs.rollout import Rollout, rollout
+from podracer.envs.settings import EnvSettings
+from podracer.evaluation.metrics import SESSIONS_A_YEAR, Metric, relative_metrics, summary
+from podracer.evaluation.statistics import bootstrap_indices, sharpe_differences
+from podracer.market.market import Market
+from podracer.market.windows import Window, Windows
+
+CHAMPION, LEADER, UNTRAINED, INDEX = "champion", "leader", "untrained agent", "index (price only)"
+
+
+@dataclass(frozen=True)
+class SeriesResult:
+    """One policy in the lockbox."""
+
+    metrics: dict[str, Metric]
+    relative: dict[str, Metric]
+    turnover_a_year: float | None
+    cost_a_year: float | None
+
+
+@dataclass(frozen=True)
+class BacktestResult:
+    """Everything a report shows; it computes no metric of its own.
+
+    Attributes:
+        names: the series, champion first; the index is last and has no costs or holdings.
+        dates_R: sessions of the lockbox's returns.
+        returns_RS: daily net returns in the lockbox, every series from the initial cash.
+        weights_RA: the champion's holdings there.
+        whole_dates: sessions from the start of training on.
+        whole_returns: daily net returns over them, for the picture only: the champion has seen the
+            training and selection windows.
+        sharpe_difference: 5 %, 50 % and 95 % quantile of champion minus benchmark in the lockbox.
+        dropped: the champion's orders that met a session without trading.
+    """
+
+    names: tuple[str, ...]
+    tickers: tuple[str, ...]
+    windows: Windows
+    dates_R: np.ndarray
+    returns_RS: np.ndarray
+    weights_RA: np.ndarray
+    whole_dates: np.ndarray
+    whole_returns: np.ndarray
+    series: dict[str, SeriesResult]
+    sharpe_difference: tuple[float, float, float]
+    dropped: int
+
+    def returns_of(self, name: str) -> np.ndarray:
+        """Return one series' daily returns in the lockbox."""
+        series_R: np.ndarray = self.returns_RS[:, self.names.index(name)]
+        return series_R
+
+
+def backtest(
+    market: Market,
+    windows: Windows,
+    env: EnvSettings,
+    champion: FrozenAgents,
+    leader: FrozenAgents,
+    seed: int,
+) -> BacktestResult:
+    """Run everything over the lockbox, opened here.
+
+    Raises:
+        CheckpointError: if the agents belong to another market.
+    """
+    lockbox = windows.lockbox
+    whole = Window("whole", windows.train.start, lockbox.stop)
+    agents = {
+        CHAMPION: champion.policy(market),
+        LEADER: leader.policy(market),
+        UNTRAINED: _untrained(market, champion, seed),
+    }
+    inside, names = _run(market, lockbox, env, agents)
+    overall, _ = _run(market, whole, env, agents)
+    benchmark_R = inside.returns_RE[:, names.index(BENCHMARK)]
+    returns_RS, whole_returns = inside.returns_RE, overall.returns_RE
+    series = {
+        name: _series(inside, i, benchmark_R, is_benchmark=name == BENCHMARK)
+        for i, name in enumerate(names)
+    }
+    if market.index_D is not None:
+        names = (*names, INDEX)
+        index_R = _index_returns(market, lockbox)
+        returns_RS = np.column_stack([returns_RS, index_R])
+        whole_returns = np.column_stack([whole_returns, _index_returns(market, whole)])
+        relative = relative_metrics(index_R, benchmark_R)
+        series[INDEX] = SeriesResult(summary(index_R), relative, None, None)
+    indices_SR = bootstrap_indices(lockbox.num_returns, market.hash, lockbox.name)
+    difference = sharpe_differences(inside.returns_RE[:, :1], benchmark_R, indices_SR)[:, 0]
+    low, middle, high = np.quantile(difference, [0.05, 0.5, 0.95])
+    return BacktestResult(
+        names=names,
+        tickers=market.tickers,
+        windows=windows,
+        dates_R=inside.dates_R,
+        returns_RS=returns_RS,
+        weights_RA=inside.weights_RAE[:, :, 0],
+        whole_dates=overall.dates_R,
+        whole_returns=whole_returns,
+        series=series,
+        sharpe_difference=(float(low), float(middle), float(high)),
+        dropped=int(inside.dropped_E[0]),
+    )
+
+
+def _run(
+    market: Market, window: Window, env: EnvSettings, agents: dict[str, Policy]
+) -> tuple[Rollout, tuple[str, ...]]:
+    policies = agents | baselines(market, window.start)
+    result = rollout(SideBySide(list(policies.values())), market, window, env)
+    return result, tuple(policies)
+
+
+def _untrained(market: Market, champion: FrozenAgents, seed: int) -> PopulationPolicy:
+    """Return a new agent of the champion's kind, with its mean gain and speed."""
+    generator = checkpoint.generator(seed, "untrained", "weights")
+    weights_W = initial_weights(champion.acting.shapes, generator, 0.5)
+    acting = ActingAgents(
+        weights_W[None],
+        champion.acting.shapes,
+        champion.acting.gain_P.mean()[None],
+        champion.acting.speed_P.mean()[None],
+    )
+    observations = observe(market, champion.scaler, champion.sizes.cash_action)
+    return PopulationPolicy(acting, observations, champion.no_trade_band)
+
+
+def _series(
+    inside: Rollout, i: int, benchmark_R: np.ndarray, is_benchmark: bool
+) -> SeriesResult:
+    returns_R = inside.returns_RE[:, i]
+    years = len(returns_R) / SESSIONS_A_YEAR
+    itself = Metric(None, "this is the benchmark")
+    relative = relative_metrics(returns_R, benchmark_R)
+    return SeriesResult(
+        metrics=summary(returns_R),
+        relative=dict.fromkeys(relative, itself) if is_benchmark else relative,
+        # One-way: half of what was bought and sold.
+        turnover_a_year=float(inside.turnover_RE[:, i].sum() / 2 / years),
+        cost_a_year=float((inside.cost_RE[:, i] / _equity_before(inside, i)).sum() / years),
+    )
+
+
+def _equity_before(inside: Rollout, i: int) -> np.ndarray:
+    before_R: np.ndarray = inside.equity_RE[:, i] / (1.0 + inside.returns_RE[:, i])
+    return before_R
+
+
+def _index_returns(market: Market, window: Window) -> np.ndarray:
+    if market.index_D is None:
+        raise ValueError("the market has no index")
+    level_R = np.asarray(market.index_D[window.start : window.stop])
+    returns_R: np.ndarray = level_R[1:] / level_R[:-1] - 1.0
+    return returns_R
+
+

@@ -1,0 +1,195 @@
+"""One configuration: params.yaml becomes one frozen tree, checked before anything runs."""
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+
+from podracer.agents.ppo import PpoHyperparameters
+from podracer.envs.settings import EnvSettings
+from podracer.errors import ConfigError
+from podracer.leaderboard.settings import StoreSettings
+from podracer.market.settings import DataSettings, FeatureSettings
+from podracer.market.windows import WindowSettings
+from podracer.pods.settings import PodSettings
+from podracer.settings import Settings, canonical_hash
+from podracer.tournament.settings import TournamentSettings
+
+# Parts that say where and how fast, not what; they do not change a result.
+NOT_IN_HASH = frozenset({"name", "seed", "pool", "store", "schedule"})
+
+
+class PoolSettings(Settings):
+    """How pods are spread over the machine."""
+
+    launcher: Literal["process", "inline"] = Field(
+        "process", description="process: persistent single-thread workers; inline: in this process."
+    )
+    workers: int | None = Field(
+        None, ge=1, le=1024, description="Worker processes; one for each usable core if null."
+    )
+
+    def num_workers(self, num_pods: int) -> int:
+        """Return the workers to start: no more than pods that can run at once."""
+        return min(self.workers or len(os.sched_getaffinity(0)), num_pods)
+
+
+class ScheduleSettings(Settings):
+    """When `podracer serve` retrains."""
+
+    cron: str = Field("0 23 * * 1-5", description="Cron line of the retrain deployment.")
+    timezone: str = Field("America/New_York", description="Time zone of the cron line.")
+
+
+class PodracerSettings(Settings):
+    """Everything that a run can be told."""
+
+    name: str = Field(
+        "us20",
+        pattern=r"^[a-z][a-z0-9-]{0,62}$",
+        description="Name of the leaderboard: registered model podracer-<name>.",
+    )
+    seed: int = Field(1, ge=0, lt=2**31, description="Seed of every random draw.")
+    data: DataSettings = Field(default_factory=DataSettings, description="Prices.")
+    features: FeatureSettings = Field(default_factory=FeatureSettings, description="Features.")
+    windows: WindowSettings = Field(description="Train, selection and lockbox.")
+    env: EnvSettings = Field(default_factory=EnvSettings, description="Trading rule and costs.")
+    pod: PodSettings = Field(default_factory=PodSettings, description="Training of one pod.")
+    hyperparameters: PpoHyperparameters = Field(
+        default_factory=PpoHyperparameters,
+        description="Of new agents, where tournament.ranges does not vary them.",
+    )
+    tournament: TournamentSettings = Field(
+        default_factory=TournamentSettings, description="Generations, leaderboard, children."
+    )
+    pool: PoolSettings = Field(default_factory=PoolSettings, description="Workers.")
+    store: StoreSettings = Field(default_factory=StoreSettings, description="What outlives a run.")
+    schedule: ScheduleSettings = Field(
+        default_factory=ScheduleSettings, description="For `podracer serve`."
+    )
+
+    @model_validator(mode="after")
+    def _horizon_fits(self) -> "PodracerSettings":
+        if self.pod.ppo.minibatches > self.pod.cohorts:
+            raise ValueError(
+                f"pod.ppo.minibatches {self.pod.ppo.minibatches} exceeds pod.cohorts "
+                f"{self.pod.cohorts}: a minibatch is made of whole cohorts"
+            )
+        return self
+
+    @property
+    def config_hash(self) -> str:
+        """The hash of all that may change a result, but for the seed and the prices themselves."""
+        facts = self.model_dump(mode="json", exclude=set(NOT_IN_HASH))
+        facts["data"].pop("path")
+        return canonical_hash(facts)
+
+    def run_key(self, dataset_hash: str) -> str:
+        """The name of the one result that these prices, this configuration and this seed have."""
+        return canonical_hash([dataset_hash, self.config_hash, self.seed])[:16]
+
+
+def load_settings(path: Path, overrides: Sequence[str] = ()) -> PodracerSettings:
+    """Read and check a params.yaml.
+
+    Args:
+        path: the file.
+        overrides: `key.subkey=value` pairs that replace values of the file; values are YAML.
+
+    Raises:
+        ConfigError: if the file cannot be read, a key is unknown or doubled, or a value is refused.
+    """
+    try:
+        tree = YAML(typ="rt").load(path.read_text(encoding="utf-8")) or {}
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path}: there is no such file. Run in the repository, or give --params FILE."
+        ) from error
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        problem = (error.problem or "not YAML").splitlines()[0]
+        raise ConfigError(f"{path}:{line}: {problem}. Correct the YAML.") from error
+    if not isinstance(tree, Mapping):
+        raise ConfigError(f"{path}: expected settings as `key: value`, got {type(tree).__name__}.")
+    for override in overrides:
+        _apply(tree, override)
+    try:
+        return PodracerSettings.model_validate(_plain(tree))
+    except ValidationError as error:
+        raise ConfigError(_explain(error, tree, path)) from error
+
+
+def _apply(tree: Any, override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {override}: expected key=value, e.g. --set pod.steps=50000.")
+    *parents, last = key.strip().split(".")
+    for parent in parents:
+        if not isinstance(tree.get(parent), dict):
+            tree[parent] = {}
+        tree = tree[parent]
+    tree[last] = YAML(typ="safe").load(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _explain(error: ValidationError, tree: Any, path: Path) -> str:
+    """Say in one line where the first problem is, what came, and what was expected."""
+    first = error.errors(include_url=False)[0]
+    keys = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
+    where = f"{path}:{line}" if (line := _line_of(tree, keys)) else str(path)
+    dotted = ".".join(keys)
+    if first["type"] == "extra_forbidden":
+        known = _fields_at(keys[:-1])
+        nearest = difflib.get_close_matches(keys[-1], known, n=1, cutoff=0.5)
+        hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known here: {', '.join(known)}."
+        return f"{where}: {dotted!r} is not a setting. {hint}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return f"{where}: {dotted!r} is missing. Add it; see `podracer config explain`."
+    if first["type"] == "value_error":
+        return f"{where}: {dotted + ': ' if dotted else ''}{message}."
+    came = str(first["input"])[:80]
+    return f"{where}: {dotted}: {message[0].lower() + message[1:]}, got {came!r}."
+
+
+def _line_of(tree: Any, keys: Sequence[str]) -> int | None:
+    line = None
+    for key in keys:
+        if not isinstance(tree, Mapping) or key not in tree:
+            break
+        positions = getattr(tree, "lc", None)
+        if positions is not None and positions.data and key in positions.data:
+            line = positions.key(key)[0] + 1
+        tree = tree[key]
+    return line
+
+
+def _fields_at(keys: Sequence[str]) -> list[str]:
+    model: Any = PodracerSettings
+    for key in keys:
+        model = model.model_fields[key].annotation
+    return list(model.model_fields) if issubclass(model, BaseModel) else []
+
+
+def explain(settings: Settings, prefix: str = "") -> list[tuple[str, Any, str]]:
+    """Return (key, value, description) of every setting."""
+    rows: list[tuple[str, Any, str]] = []
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            rows += explain(value, f"{prefix}{name}.")
+        else:
+            rows.append((f"{prefix}{name}", value, field.description or ""))
+    return rows

@@ -1,0 +1,117 @@
+"""Trained agents from their checkpoints: one agent, or an ensemble that acts as one.
+
+Shapes: M agents, A assets, K asset features, F market features, X rows of a batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from podracer.agents import checkpoint
+from podracer.agents.networks import (
+    Dimensions,
+    Inputs,
+    NetworkSettings,
+    Parameters,
+    action_means,
+    parameter_shapes,
+)
+from podracer.envs.agent_policies import ActingAgents, EnsemblePolicy, PopulationPolicy
+from podracer.envs.observation import account_inputs, observe, target_weights
+from podracer.errors import CheckpointError
+from podracer.market.market import Market
+from podracer.market.scaling import Scaler
+
+
+@dataclass(frozen=True)
+class FrozenAgents:
+    """M agents of one market, with all they need to act."""
+
+    acting: ActingAgents
+    scaler: Scaler
+    features: dict[str, Any]
+    sizes: Dimensions
+    no_trade_band: float
+
+    @property
+    def observation_width(self) -> int:
+        """Columns of an observation: cash and holdings, asset features, market features."""
+        A, K, F, _ = self.sizes
+        return 1 + A + A * K + F
+
+    def policy(self, market: Market) -> EnsemblePolicy:
+        """Return the agents' average as a policy on a market.
+
+        Raises:
+            CheckpointError: if the market has other tickers or features than they were trained on.
+        """
+        if market.feature_spec != self.features:
+            wrong = [k for k, v in market.feature_spec.items() if v != self.features[k]]
+            raise CheckpointError(
+                f"the agents were trained on other {', '.join(wrong).replace('_', ' ')} than market "
+                f"{market.meta['name']!r} has. Use the market they were trained on, or train anew."
+            )
+        observations = observe(market, self.scaler, self.sizes.cash_action)
+        return EnsemblePolicy(PopulationPolicy(self.acting, observations, self.no_trade_band))
+
+    def desired_weights(self, observation_XO: np.ndarray) -> np.ndarray:
+        """Return the weights (X, A) that the agents would hold after the next fill.
+
+        Args:
+            observation_XO: one row an account: cash and holdings as fractions of equity (1 + A),
+                the asset features (A·K, asset by asset) and the unscaled market features (F).
+        """
+        A, K, _, _ = self.sizes
+        rows_XO = np.asarray(observation_XO, dtype=np.float32)
+        held_XA = rows_XO[:, 1 : 1 + A]
+        asset_XAK = torch.from_numpy(rows_XO[:, 1 + A : 1 + A + A * K].reshape(-1, A, K).copy())
+        market_XF = torch.from_numpy(self.scaler.apply(rows_XO[:, 1 + A + A * K :]))
+        account_XS = account_inputs(held_XA.T.astype(np.float64))
+        M, speed_M = len(self.acting.weights_PW), self.acting.speed_P
+        account_MX1S = account_XS[None, :, None, :].expand(M, -1, 1, -1)
+        with torch.inference_mode():
+            parameters = Parameters(self.acting.weights_PW, self.acting.shapes)
+            scores = action_means(parameters, Inputs(asset_XAK, market_XF, account_MX1S))[:, :, 0]
+            everything = torch.ones(A, dtype=torch.bool)
+            target_MXA = target_weights(scores, self.acting.gain_P.view(M, 1, 1), everything)
+            share_M11 = (speed_M / speed_M.sum()).view(M, 1, 1)
+            target_XA = (target_MXA * share_M11).sum(0).numpy()
+        moved_XA: np.ndarray = held_XA + float(speed_M.mean()) * (target_XA - held_XA)
+        return moved_XA
+
+
+def load_agents(stems: Sequence[Path]) -> FrozenAgents:
+    """Load agents that were trained on the same market with the same network.
+
+    Raises:
+        CheckpointError: if a checkpoint is missing or damaged, or they do not belong together.
+    """
+    loaded = [checkpoint.load(stem) for stem in stems]
+    facts = loaded[0][1]
+    for (_, other), stem in zip(loaded, stems, strict=True):
+        if any(other[k] != facts[k] for k in ("network", "features", "market_hash")):
+            raise CheckpointError(
+                f"{stem}: trained on another market or with another network than {stems[0]}; "
+                f"an ensemble needs agents of one tournament."
+            )
+    features = facts["features"]
+    sizes = Dimensions(
+        len(features["tickers"]),
+        len(features["asset_features"]),
+        len(features["market_features"]),
+        facts["env"]["cash_action"],
+    )
+    hyper = [other["hyperparameters"] for _, other in loaded]
+    acting = ActingAgents(
+        torch.stack([tensors["weights"] for tensors, _ in loaded]),
+        parameter_shapes(NetworkSettings(**facts["network"]), sizes),
+        torch.tensor([h["gain"] for h in hyper]),
+        torch.tensor([h["speed"] for h in hyper]),
+    )
+    tensors = loaded[0][0]
+    scaler = Scaler(tensors["scaler_mean"].numpy(), tensors["scaler_std"].numpy())
+    return FrozenAgents(acting, scaler, features, sizes, facts["env"]["no_trade_band"])

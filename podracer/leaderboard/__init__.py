@@ -1,0 +1,1 @@
+"""The MLflow model registry as the tournament's leaderboard."""

@@ -1,0 +1,276 @@
+"""A tournament's leaderboard, kept in the MLflow model registry.
+
+Every entry is a version of the registered model `podracer-<name>` whose tags hold the score and the
+lineage; the registry is the only copy. Aliases: `champion` is the ensemble, `leader` the best agent.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+from mlflow.entities import Metric, Param
+from mlflow.models import ModelSignature
+from mlflow.types import Schema, TensorSpec
+
+from podracer.envs.frozen_agents import FrozenAgents, load_agents
+from podracer.errors import LeaderboardError
+from podracer.leaderboard.settings import StoreSettings
+from podracer.leaderboard.store import experiment_id, open_store
+from podracer.tournament.entry import Entry, ranked
+from podracer.tournament.orchestrator import GenerationSummary
+from podracer.tournament.updater import update
+
+MODEL_CODE = Path(__file__).with_name("agent_model.py")
+REQUIREMENTS = [f"{name}=={version(name)}" for name in ("numpy", "safetensors", "numba", "pydantic")]
+REQUIREMENTS += [f"torch=={version('torch').split('+')[0]}", f"podracer=={version('podracer')}"]
+ON_BOARD, EVICTED = "in", "evicted"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a board belongs to; the tags of all its versions."""
+
+    name: str
+    run: str
+    tags: dict[str, str]
+
+    @property
+    def model(self) -> str:
+        """Name of the registered model."""
+        return f"podracer-{self.name}"
+
+
+class MlflowBoard:
+    """The bounded board of one tournament; one process writes it."""
+
+    def __init__(
+        self, settings: StoreSettings, identity: Identity, capacity: int, observations: np.ndarray
+    ) -> None:
+        """Open the store and the tournament's MLflow run.
+
+        Args:
+            settings: where the store is.
+            identity: of the tournament.
+            capacity: K.
+            observations: a batch on which each registered model must act as it does unregistered.
+
+        Raises:
+            LeaderboardError: if the store cannot be written.
+        """
+        self.identity = identity
+        self._capacity = capacity
+        self._observations = observations
+        self._client = open_store(settings)
+        experiment = experiment_id(self._client, settings, identity.model)
+        if not self._client.search_registered_models(f"name = '{identity.model}'"):
+            self._client.create_registered_model(identity.model)
+        self._client.set_registered_model_tag(identity.model, "run", identity.run)
+        found = self._client.search_runs([experiment], f"tags.run = '{identity.run}'", max_results=1)
+        tags = {"run": identity.run} | identity.tags
+        run = found[0] if found else self._client.create_run(experiment, tags=tags)
+        self.run_id = str(run.info.run_id)
+        self._versions = {e.name: v for e, v in self._read()}
+
+    def entries(self) -> list[Entry]:
+        """Return the entries, best first."""
+        return ranked(e for e, v in self._read() if v.tags["board"] == ON_BOARD)
+
+    def offer(self, candidates: Sequence[Entry]) -> list[Entry]:
+        """Merge finished agents into the board; only those that enter become versions."""
+        change = update(self.entries(), candidates, self._capacity)
+        with mlflow.start_run(run_id=self.run_id):
+            for entry in change.entered:
+                if entry.name in self._versions:
+                    self._tag(entry, ON_BOARD)
+                else:
+                    self._versions[entry.name] = self._register(entry.name, [entry], _tags(entry))
+        for entry in change.evicted:
+            self._tag(entry, EVICTED)
+        return change.entries
+
+    def log_start(self, params: dict[str, Any], dataset: dict[str, str]) -> None:
+        """Log the run's parameters and its dataset as an MLflow input."""
+        logged = self._client.get_run(self.run_id)
+        if logged.data.params:
+            return
+        entries = [Param(k, str(v)[:5_000]) for k, v in params.items()]
+        self._client.log_batch(self.run_id, params=entries)
+        source = mlflow.data.meta_dataset.MetaDataset(
+            source=mlflow.data.code_dataset_source.CodeDatasetSource(tags=dataset),
+            name=dataset["name"],
+            digest=dataset["content_hash"][:36],
+        )
+        with mlflow.start_run(run_id=self.run_id):
+            mlflow.log_input(source, context="training", tags=dataset)
+
+    def log_generations(self, generations: Sequence[GenerationSummary]) -> None:
+        """Log the metrics of each generation, in one batch."""
+        metrics = [
+            Metric(name, float(value), 0, g.generation)
+            for g in generations
+            for name, value in vars(g).items()
+            if name != "generation" and value is not None
+        ]
+        self._client.log_batch(self.run_id, metrics=metrics)
+
+    def log_report(self, metrics: dict[str, float], tags: dict[str, str], report: Path) -> None:
+        """Log what the backtest found: metrics, evidence, and the report file."""
+        self._client.log_batch(self.run_id, metrics=[Metric(k, v, 0, 0) for k, v in metrics.items()])
+        self._client.log_artifact(self.run_id, str(report))
+        version_ = self._client.get_model_version_by_alias(self.identity.model, "champion").version
+        for key, value in tags.items():
+            self._client.set_tag(self.run_id, key, value)
+            self._client.set_model_version_tag(self.identity.model, version_, key, value)
+        self._client.set_terminated(self.run_id)
+
+    def crown(self, members: Sequence[Entry]) -> int:
+        """Register the ensemble as `champion` and mark its best member as `leader`.
+
+        Returns:
+            The ensemble's version.
+        """
+        leader = self._versions[members[0].name]
+        self._client.set_registered_model_alias(self.identity.model, "leader", leader.version)
+        champion = self._versions.get("ensemble")
+        if champion is None or champion.tags["members"] != ",".join(m.name for m in members):
+            with mlflow.start_run(run_id=self.run_id):
+                champion = self._register("ensemble", members, _ensemble_tags(members))
+            self._versions["ensemble"] = champion
+        self._client.set_registered_model_alias(self.identity.model, "champion", champion.version)
+        return int(champion.version)
+
+    def _read(self) -> list[tuple[Entry, Any]]:
+        """Return this tournament's entries with their versions, in order of registration."""
+        found = self._client.search_model_versions(
+            f"name = '{self.identity.model}' and tags.run = '{self.identity.run}'",
+            max_results=10_000,
+        )
+        ours = sorted((v for v in found if v.tags["kind"] == "agent"), key=lambda v: int(v.version))
+        return [(_entry(v.tags), v) for v in ours]
+
+    def _tag(self, entry: Entry, state: str) -> None:
+        number = self._versions[entry.name].version
+        self._client.set_model_version_tag(self.identity.model, number, "board", state)
+
+    def _register(self, name: str, members: Sequence[Entry], tags: dict[str, str]) -> Any:
+        agents = load_agents([m.checkpoint for m in members])
+        with tempfile.TemporaryDirectory() as folder:
+            for rank, member in enumerate(members):
+                _copy_checkpoint(member.checkpoint, Path(folder), f"{rank:03d}-{member.name}")
+            info = mlflow.pyfunc.log_model(
+                name=name,
+                python_model=str(MODEL_CODE),
+                artifacts={"agents": folder},
+                signature=_signature(agents),
+                input_example=self._observations,
+                pip_requirements=REQUIREMENTS,
+            )
+        self._check(info.model_uri, agents, name)
+        number = self._client.create_model_version(
+            self.identity.model,
+            info.model_uri,
+            self.run_id,
+            tags={"run": self.identity.run} | self.identity.tags | tags,
+            model_id=info.model_id,
+        )
+        return number
+
+    def _check(self, uri: str, agents: FrozenAgents, name: str) -> None:
+        """Load the model back and compare its actions with the agents' own."""
+        model = mlflow.pyfunc.load_model(uri)
+        expected = agents.desired_weights(self._observations)
+        found = model.predict(self._observations)
+        if not np.array_equal(expected, found):
+            raise LeaderboardError(
+                f"model {name}: loaded back it acts differently (by up to "
+                f"{np.abs(expected - found).max():.1e}). Its store may be damaged: {uri}"
+            )
+
+
+def _signature(agents: FrozenAgents) -> ModelSignature:
+    return ModelSignature(
+        inputs=Schema([TensorSpec(np.dtype(np.float32), (-1, agents.observation_width))]),
+        outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, agents.sizes.num_assets))]),
+    )
+
+
+def _copy_checkpoint(stem: Path, folder: Path, name: str) -> None:
+    for path in [stem.with_suffix(".json"), *stem.parent.glob(f"{stem.name}-*.safetensors")]:
+        shutil.copy(path, folder / path.name.replace(stem.name, name, 1))
+
+
+def _tags(entry: Entry) -> dict[str, str]:
+    facts = {
+        "kind": "agent",
+        "board": ON_BOARD,
+        "agent": entry.name,
+        "generation": str(entry.generation),
+        "pod": entry.pod,
+        "parent": entry.parent or "",
+        "score": "" if entry.score is None else repr(entry.score),
+        "reason": entry.reason or "",
+        "train_score": "" if entry.train_score is None else repr(entry.train_score),
+        "sharpe": "" if entry.sharpe is None else repr(entry.sharpe),
+        "weights_hash": entry.weights_hash,
+        "hyperparameters": json.dumps(entry.hyperparameters, sort_keys=True),
+        "checkpoint": str(entry.checkpoint),
+    }
+    return facts
+
+
+def _ensemble_tags(members: Sequence[Entry]) -> dict[str, str]:
+    return {
+        "kind": "ensemble",
+        "board": "",
+        "members": ",".join(m.name for m in members),
+        "size": str(len(members)),
+        "generation": str(max(m.generation for m in members)),
+    }
+
+
+def _entry(tags: dict[str, str]) -> Entry:
+    def number(name: str) -> float | None:
+        return float(tags[name]) if tags[name] else None
+
+    return Entry(
+        name=tags["agent"],
+        generation=int(tags["generation"]),
+        pod=tags["pod"],
+        parent=tags["parent"] or None,
+        hyperparameters=json.loads(tags["hyperparameters"]),
+        checkpoint=Path(tags["checkpoint"]),
+        weights_hash=tags["weights_hash"],
+        score=number("score"),
+        reason=tags["reason"] or None,
+        train_score=number("train_score"),
+        sharpe=number("sharpe"),
+    )
+
+
+def read_board(settings: StoreSettings, name: str) -> list[Entry]:
+    """Return the entries of the newest tournament called `name`, best first.
+
+    Raises:
+        LeaderboardError: if there is none.
+    """
+    client = open_store(settings)
+    model = Identity(name, "", {}).model
+    found = client.search_registered_models(f"name = '{model}'")
+    if not found:
+        raise LeaderboardError(
+            f"there is no leaderboard {name!r} in {settings.tracking_uri}. "
+            f"Run `podracer run` first, or check name and store in params.yaml."
+        )
+    run = found[0].tags["run"]
+    versions = client.search_model_versions(
+        f"name = '{model}' and tags.run = '{run}' and tags.board = '{ON_BOARD}'",
+        max_results=10_000,
+    )
+    return ranked(_entry(v.tags) for v in sorted(versions, key=lambda v: int(v.version)))

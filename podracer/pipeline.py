@@ -1,0 +1,354 @@
+"""The steps of a run, shared by DVC stages and Prefect tasks: ingest → features → tournament → backtest."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from podracer.agents.checkpoint import write_text
+from podracer.backtest.backtest import CHAMPION, BacktestResult, backtest
+from podracer.backtest.baselines import BENCHMARK
+from podracer.config import PodracerSettings
+from podracer.envs.frozen_agents import load_agents
+from podracer.errors import LeaderboardError
+from podracer.leaderboard.board import Identity, MlflowBoard
+from podracer.market.market import Market, build_market, open_market
+from podracer.market.snapshot import dataset_name, load_prices, read_snapshot, write_snapshot
+from podracer.market.windows import Windows, resolve_windows
+from podracer.pods.device import resolve_device
+from podracer.report.report import Provenance, write_report
+from podracer.tournament import gate, orchestrator
+from podracer.tournament.entry import Entry
+from podracer.tournament.ledger import Ledger, Opening
+from podracer.tournament.orchestrator import (
+    TournamentJob,
+    TournamentSummary,
+    TrainingPool,
+    load_summary,
+)
+
+RUNS = Path("runs")
+CHECK_ROWS = 8
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Which version of the data and of the code a run used."""
+
+    dvc_hash: str
+    git_commit: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run left behind."""
+
+    run: str
+    report: Path
+    champion_version: int
+    verdict: str
+    statement: str
+    champion_sharpe: float | None
+    benchmark_sharpe: float | None
+    num_trials: int
+
+
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Note how many seconds the block took."""
+    started = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - started
+
+
+def check(settings: PodracerSettings) -> str | None:
+    """Refuse what cannot work before anything is done; returns a remark about the device.
+
+    Raises:
+        DeviceError: if the device is not to be had.
+    """
+    return resolve_device(settings.pod.device)[1]
+
+
+def ingest(settings: PodracerSettings, folder: Path | None = None) -> Path:
+    """Load prices through the quality gate and write a snapshot.
+
+    Args:
+        settings: of the run.
+        folder: where to; `data/raw/<hash>` if None.
+
+    Raises:
+        MarketDataError: if the prices are refused.
+    """
+    panel = load_prices(settings.data)
+    target = folder or Path("data/raw") / panel.content_hash[:16]
+    return write_snapshot(panel, target, dataset_name(settings.data))
+
+
+def features(settings: PodracerSettings, snapshot: Path, folder: Path | None = None) -> Path:
+    """Build the market of a snapshot and check that the windows fit it.
+
+    Raises:
+        MarketDataError: if the snapshot is damaged or too short.
+        ConfigError: if a feature or a window does not fit the data.
+    """
+    panel, name = read_snapshot(snapshot)
+    market = build_market(panel, settings.features, name)
+    resolve_windows(settings.windows, market.dates_D, market.meta["warmup_bars"])
+    return market.save(folder or Path("data/features") / market.hash[:16])
+
+
+def run_folder(settings: PodracerSettings, dataset_hash: str) -> Path:
+    """Return the folder of the one run that these prices, configuration and seed have."""
+    return RUNS / settings.run_key(dataset_hash)
+
+
+def finished(settings: PodracerSettings, dataset_hash: str) -> Outcome | None:
+    """Return the outcome of the same run, if it has been completed before."""
+    path = run_folder(settings, dataset_hash) / "outcome.json"
+    if not path.exists():
+        return None
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    return Outcome(**facts | {"report": Path(facts["report"])})
+
+
+def require_tournament(settings: PodracerSettings, market_folder: Path) -> None:
+    """Refuse to go on where no tournament with these prices, settings and seed has finished.
+
+    Raises:
+        LeaderboardError: if there is none.
+    """
+    _, _, folder = _open(settings, market_folder)
+    if not (folder / "champion.json").exists():
+        raise LeaderboardError(
+            f"{folder}: there is no finished tournament with these prices, settings and seed. "
+            f"Run `podracer run` or `podracer tournament` first."
+        )
+
+
+def tournament(
+    settings: PodracerSettings, market_folder: Path, pool: TrainingPool, lineage: Lineage
+) -> Path:
+    """Train a tournament, register its leaderboard and its champion; returns the run's folder.
+
+    Raises:
+        PodracerError: a subclass that names what went wrong.
+    """
+    market, windows, folder = _open(settings, market_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    job = TournamentJob(
+        run=folder.name,
+        seed=settings.seed,
+        settings=settings.tournament,
+        pod=settings.pod,
+        hyperparameters=settings.hyperparameters,
+        env=settings.env,
+        market=market,
+        market_folder=market_folder.resolve(),
+        windows=windows,
+        folder=folder.resolve(),
+    )
+    board = _board(settings, market, windows, folder.name, lineage)
+    board.log_start(
+        json.loads(settings.model_dump_json(exclude={"store", "pool", "schedule"})),
+        {
+            "name": market.meta["name"],
+            "content_hash": market.meta["dataset_hash"],
+            "dvc_hash": lineage.dvc_hash,
+        },
+    )
+    summary = orchestrator.run(
+        job,
+        pool,
+        board,
+        Ledger(settings.store.ledger),
+        lambda g: write_text(folder / "generation.json", json.dumps(asdict(g))),
+    )
+    version = board.crown(summary.scored[: settings.tournament.ensemble_size])
+    board.log_generations(summary.generations)
+    summary.save(folder / "tournament.json")
+    write_text(folder / "leaderboard.json", leaderboard_json(summary.entries))
+    write_text(folder / "champion.json", json.dumps({"version": version} | asdict(lineage)))
+    return folder
+
+
+def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
+    """Open the lockbox for a finished tournament, weigh the evidence, write the report.
+
+    Raises:
+        PodracerError: a subclass that names what went wrong.
+    """
+    market, windows, folder = _open(settings, market_folder)
+    summary = load_summary(folder / "tournament.json")
+    crowned = json.loads((folder / "champion.json").read_text(encoding="utf-8"))
+    lineage = Lineage(crowned["dvc_hash"], crowned["git_commit"])
+    ledger = Ledger(settings.store.ledger)
+    members = summary.scored[: settings.tournament.ensemble_size]
+    lockbox = windows.lockbox
+    dates_R = market.dates_D[lockbox.start + 1 : lockbox.stop]
+    opening = Opening(
+        str(market.meta["dataset_hash"]), str(dates_R[0]), str(dates_R[-1]), folder.name
+    )
+    openings = ledger.open_lockbox(opening)
+    result = backtest(
+        market,
+        windows,
+        settings.env,
+        load_agents([m.checkpoint for m in members]),
+        load_agents([members[0].checkpoint]),
+        settings.seed,
+    )
+    evidence = _weigh(market, windows, folder.name, ledger, result)
+    provenance = Provenance(
+        name=settings.name,
+        champion_version=crowned["version"],
+        members=len(members),
+        dataset=market.meta["name"],
+        dataset_hash=market.meta["dataset_hash"],
+        dvc_hash=lineage.dvc_hash,
+        market_hash=market.hash,
+        config_hash=settings.config_hash,
+        git_commit=lineage.git_commit,
+        seed=settings.seed,
+        fee_bps=settings.env.fee_bps,
+        fill=settings.env.fill,
+        initial_cash=settings.env.initial_cash,
+        openings=openings,
+    )
+    report = write_report(folder / "report.html", result, summary, evidence, provenance)
+    _write_numbers(folder, result, evidence)
+    board = _board(settings, market, windows, folder.name, lineage)
+    board.log_report(
+        _flat_metrics(result),
+        {"verdict": evidence.verdict, "openings": str(openings), "trials": str(evidence.num_trials)},
+        report,
+    )
+    outcome = Outcome(
+        run=folder.name,
+        report=report,
+        champion_version=crowned["version"],
+        verdict=evidence.verdict,
+        statement=evidence.statement,
+        champion_sharpe=result.series[CHAMPION].metrics["sharpe"].value,
+        benchmark_sharpe=result.series[BENCHMARK].metrics["sharpe"].value,
+        num_trials=evidence.num_trials,
+    )
+    facts = asdict(outcome) | {"report": str(report)}
+    write_text(folder / "outcome.json", json.dumps(facts, indent=1))
+    return outcome
+
+
+def leaderboard_json(entries: Sequence[Entry]) -> str:
+    """Return the board as JSON without run ids, times or paths: equal boards, equal bytes."""
+    rows = [
+        {k: v for k, v in asdict(entry).items() if k != "checkpoint"} | {"rank": rank}
+        for rank, entry in enumerate(entries, start=1)
+    ]
+    return json.dumps(rows, indent=1, sort_keys=True) + "\n"
+
+
+def git_commit() -> str:
+    """Return the commit of the working folder, with `+changes` if it has any; "none" without git."""
+    try:
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        return f"{commit}+changes" if _git("status", "--porcelain", "-uno") else commit
+    except (OSError, subprocess.CalledProcessError):
+        return "none"
+
+
+def _git(*arguments: str) -> str:
+    found = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
+    return found.stdout.strip()
+
+
+def _open(settings: PodracerSettings, market_folder: Path) -> tuple[Market, Windows, Path]:
+    market = open_market(market_folder)
+    windows = resolve_windows(settings.windows, market.dates_D, market.meta["warmup_bars"])
+    return market, windows, run_folder(settings, market.meta["dataset_hash"])
+
+
+def _board(
+    settings: PodracerSettings, market: Market, windows: Windows, run: str, lineage: Lineage
+) -> MlflowBoard:
+    tags = {
+        "market_hash": market.hash,
+        "dataset_hash": str(market.meta["dataset_hash"]),
+        "dvc_hash": lineage.dvc_hash,
+        "config_hash": settings.config_hash,
+        "git_commit": lineage.git_commit,
+        "seed": str(settings.seed),
+        "fill": settings.env.fill,
+        "cpu": _instruction_set(),
+    }
+    return MlflowBoard(
+        settings.store,
+        Identity(settings.name, run, tags),
+        settings.tournament.board_size,
+        _observation_batch(market, windows),
+    )
+
+
+def _observation_batch(market: Market, windows: Windows) -> np.ndarray:
+    """Return observations of some sessions of the selection window with invented holdings."""
+    rows = np.linspace(windows.selection.start, windows.selection.stop - 1, CHECK_ROWS).astype(int)
+    rng = np.random.default_rng(0)
+    account = rng.dirichlet(np.ones(1 + market.num_assets), size=CHECK_ROWS)
+    return np.concatenate(
+        [
+            account,
+            np.asarray(market.asset_features_DAK[rows]).reshape(CHECK_ROWS, -1),
+            np.asarray(market.market_features_DF[rows]),
+        ],
+        axis=1,
+    ).astype(np.float32)
+
+
+def _weigh(
+    market: Market, windows: Windows, run: str, ledger: Ledger, result: BacktestResult
+) -> gate.Evidence:
+    window = windows.selection
+    trials = ledger.trials(
+        str(market.meta["dataset_hash"]), market.dates_D[window.start + 1 : window.stop]
+    )
+    selection_RN, benchmark_R = ledger.selection_returns(run)
+    return gate.weigh(
+        selection_RN,
+        benchmark_R,
+        result.returns_of(CHAMPION),
+        result.returns_of(BENCHMARK),
+        trials,
+    )
+
+
+def _flat_metrics(result: BacktestResult) -> dict[str, float]:
+    champion = result.series[CHAMPION]
+    named = champion.metrics | champion.relative
+    defined = {k: m.value for k, m in named.items() if m.value is not None}
+    return {f"lockbox_{k}": v for k, v in defined.items()}
+
+
+def _write_numbers(folder: Path, result: BacktestResult, evidence: gate.Evidence) -> None:
+    """Write the report's numbers as JSON, and the equity curves as CSV."""
+    numbers = {
+        "lockbox": {name: asdict(series) for name, series in result.series.items()},
+        "sharpe_difference_5_50_95": result.sharpe_difference,
+        "evidence": asdict(evidence),
+    }
+    write_text(folder / "metrics.json", json.dumps(numbers, indent=1, allow_nan=False))
+    equity = pd.DataFrame(
+        np.cumprod(1.0 + result.returns_RS, axis=0), index=result.dates_R, columns=result.names
+    )
+    write_text(folder / "equity.csv", equity.to_csv(index_label="date", float_format="%.6f"))
+
+
+def _instruction_set() -> str:
+    import torch
+
+    return f"{torch.backends.cpu.get_cpu_capability()}, {os.uname().machine}"

@@ -1,0 +1,1 @@
+"""A backtest as one self-contained HTML file."""

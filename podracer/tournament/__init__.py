@@ -1,0 +1,1 @@
+"""Tournament-based ensemble training: entries, generator, updater, ledger, gate, orchestrator."""

@@ -1,0 +1,37 @@
+"""An entry of the leaderboard, and the order of entries.
+
+Shapes: R daily returns.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A trained agent with its score.
+
+    Attributes:
+        score: 5 % quantile of the bootstrapped Sharpe difference to the benchmark on the selection
+            window; None where it is undefined, with the reason.
+        train_score: the same on the training window.
+        sharpe: annualised, on the selection window.
+    """
+
+    name: str
+    generation: int
+    pod: str
+    parent: str | None
+    hyperparameters: dict[str, float]
+    checkpoint: Path
+    weights_hash: str
+    score: float | None
+    reason: str | None
+    train_score: float | None
+    sharpe: float | None
+
+
+def ranked(entries: Iterable[Entry]) -> list[Entry]:
+    """Return entries best first: undefined scores last, ties in the order given (the earlier first)."""
+    return sorted(entries, key=lambda e: (e.score is None, -(e.score or 0.0)))

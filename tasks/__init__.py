@@ -1,0 +1,1 @@
+"""Prefect tasks: one call into podracer and a log line each."""
