@@ -88,7 +88,7 @@ def run(
         from flows.retrain import retrain
 
         state = retrain(settings, force=force, return_state=True)
-        outcome: Outcome = state.result()
+        outcome: Outcome = state.result()  # type: ignore[assignment]
     if state.name == "Skipped":
         out.print(f"[yellow]skipped:[/] nothing is new since run {outcome.run}")
     else:
@@ -195,7 +195,9 @@ def backtest(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
 def serve(
     params: Params = DEFAULT_PARAMS,
     set_: Set = None,
-    port: Annotated[int, typer.Option(help="Port of the Prefect UI, if it is started here.")] = 4200,
+    port: Annotated[
+        int, typer.Option(help="Port of the Prefect UI, if it is started here.")
+    ] = 4200,
 ) -> None:
     """Serve the retrain and backtest deployments until stopped."""
     from flows.server import prefect_server
@@ -297,5 +299,3 @@ def stage_backtest() -> None:
     from flows import stages
 
     stages.backtest(_load(DEFAULT_PARAMS, None))
-
-

@@ -12,13 +12,13 @@ def serve_deployments(settings: PodracerSettings) -> None:
     """Serve `retrain` on its schedule and `backtest` on demand, with windows up to the latest session."""
     parameters = {"settings": settings.model_dump(mode="json")}
     serve(
-        retrain.to_deployment(
+        retrain.to_deployment(  # type: ignore[arg-type]
             "retrain",
             parameters=parameters,
             schedule=Cron(settings.schedule.cron, timezone=settings.schedule.timezone),
             description="Ingest, train a tournament, backtest the champion.",
         ),
-        backtest.to_deployment(
+        backtest.to_deployment(  # type: ignore[arg-type]
             "backtest",
             parameters=parameters,
             description="Backtest the champion of the finished tournament with these settings.",

@@ -41,7 +41,9 @@ def tournament(settings: PodracerSettings) -> None:
                 workers.close()
     OUTPUT.mkdir(exist_ok=True)
     shutil.copy(folder / "leaderboard.json", OUTPUT / "leaderboard.json")
-    generations = json.loads((folder / "tournament.json").read_text(encoding="utf-8"))["generations"]
+    generations = json.loads((folder / "tournament.json").read_text(encoding="utf-8"))[
+        "generations"
+    ]
     for generation in generations:
         generation.pop("cpu_seconds")
     (OUTPUT / "generations.json").write_text(json.dumps(generations, indent=1), encoding="utf-8")

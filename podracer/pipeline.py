@@ -20,7 +20,13 @@ from podracer.envs.frozen_agents import load_agents
 from podracer.errors import LeaderboardError
 from podracer.leaderboard.board import Identity, MlflowBoard
 from podracer.market.market import Market, build_market, open_market
-from podracer.market.snapshot import dataset_name, load_prices, read_snapshot, write_snapshot
+from podracer.market.snapshot import (
+    caveats,
+    dataset_name,
+    load_prices,
+    read_snapshot,
+    write_snapshot,
+)
 from podracer.market.windows import Windows, resolve_windows
 from podracer.pods.device import resolve_device
 from podracer.report.report import Provenance, write_report
@@ -29,7 +35,6 @@ from podracer.tournament.entry import Entry
 from podracer.tournament.ledger import Ledger, Opening
 from podracer.tournament.orchestrator import (
     TournamentJob,
-    TournamentSummary,
     TrainingPool,
     load_summary,
 )
@@ -221,13 +226,18 @@ def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
         fill=settings.env.fill,
         initial_cash=settings.env.initial_cash,
         openings=openings,
+        caveats=caveats(settings.data),
     )
     report = write_report(folder / "report.html", result, summary, evidence, provenance)
     _write_numbers(folder, result, evidence)
     board = _board(settings, market, windows, folder.name, lineage)
     board.log_report(
         _flat_metrics(result),
-        {"verdict": evidence.verdict, "openings": str(openings), "trials": str(evidence.num_trials)},
+        {
+            "verdict": evidence.verdict,
+            "openings": str(openings),
+            "trials": str(evidence.num_trials),
+        },
         report,
     )
     outcome = Outcome(

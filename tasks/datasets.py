@@ -61,5 +61,6 @@ def track(snapshot: Path) -> str:
 )
 def _add(snapshot: Path) -> str:
     with Repo() as repo:
+        repo.scm_context.quiet = True
         (stage,) = repo.add(str(snapshot))
         return str(stage.outs[0].hash_info.value)

@@ -13,7 +13,9 @@ def train_pod(spec: PodSpec, workers: Workers) -> PodResult:
     """Train one pod in the next free worker; see `podracer.pods.pod.train`."""
     result = workers.train(spec)
     rate = result.steps / max(result.cpu_seconds, 1e-9)
-    get_run_logger().info("pod=%s steps=%d steps_per_cpu_second=%.0f", spec.name, result.steps, rate)
+    get_run_logger().info(
+        "pod=%s steps=%d steps_per_cpu_second=%.0f", spec.name, result.steps, rate
+    )
     return result
 
 

@@ -34,7 +34,10 @@ def publish_leaderboard(folder: Path, name: str) -> None:
         for rank, e in enumerate(summary.entries, start=1)
     ]
     create_table_artifact(key=f"{name}-leaderboard", table=rows, description=f"Leaderboard {name}")
-    lines = ["| generation | best on the board | median | entered | failed |", "|---|---|---|---|---|"]
+    lines = [
+        "| generation | best on the board | median | entered | failed |",
+        "|---|---|---|---|---|",
+    ]
     lines += [
         f"| {g.generation} | {_number(g.board_best_score)} | {_number(g.median_score)} "
         f"| {g.entered} | {g.failed} |"

@@ -5,7 +5,6 @@ Shapes: W weights of one agent.
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,7 +28,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     part = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    part.replace(path)
 
 
 def save(stem: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
@@ -41,7 +40,7 @@ def save(stem: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     part = stem.with_name(f".{stem.name}.{uuid4().hex[:8]}")
     save_file({k: v.contiguous() for k, v in tensors.items()}, part)
     digest = hashlib.sha256(part.read_bytes()).hexdigest()
-    os.replace(part, stem.with_name(f"{stem.name}-{digest[:16]}.safetensors"))
+    part.replace(stem.with_name(f"{stem.name}-{digest[:16]}.safetensors"))
     facts = {"format": FORMAT, "tensors": digest} | facts
     write_text(stem.with_suffix(".json"), json.dumps(facts, indent=1, sort_keys=True))
     for older in stem.parent.glob(f"{stem.name}-*.safetensors"):

@@ -76,7 +76,10 @@ def parameter_shapes(settings: NetworkSettings, sizes: Dimensions) -> dict[str, 
         shapes["head_linear"] = (K, 1)
         if H := settings.head_hidden:
             shapes |= {"head_in": (K, H), "head_bias": (1, H), "head_out": (H, 1)}
-    for name, H, outputs in (("mlp", settings.mlp_hidden, N), ("critic", settings.critic_hidden, 1)):
+    for name, H, outputs in (
+        ("mlp", settings.mlp_hidden, N),
+        ("critic", settings.critic_hidden, 1),
+    ):
         if H:
             shapes |= {
                 f"{name}_market": (F, H),
@@ -152,7 +155,11 @@ def action_means(parameters: Parameters, inputs: Inputs) -> Tensor:
         cash_PL1 = parameters["cash_score"][:, None, :].expand(num_agents, L, 1)
         scores_PLA = torch.cat([scores_PLA, cash_PL1], dim=2)
     means_PLEN = scores_PLA[:, :, None, :]
-    return means_PLEN + _two_layers(parameters, "mlp", inputs) if "mlp_out" in parameters else means_PLEN
+    return (
+        means_PLEN + _two_layers(parameters, "mlp", inputs)
+        if "mlp_out" in parameters
+        else means_PLEN
+    )
 
 
 def values(parameters: Parameters, inputs: Inputs) -> Tensor:

@@ -28,12 +28,17 @@ class PpoHyperparameters(Settings):
     learning_rate: float = Field(5e-3, gt=0, description="Adam's step size.")
     discount: float = Field(0.95, ge=0, lt=1, description="Discount of a reward one session later.")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="Advantage smoothing, with a critic.")
-    clip: float = Field(0.2, gt=0, lt=1, description="Largest change of the ratio that is rewarded.")
+    clip: float = Field(
+        0.2, gt=0, lt=1, description="Largest change of the ratio that is rewarded."
+    )
     entropy_bonus: float = Field(0.0, ge=0, description="Weight of the policy's entropy.")
     initial_std: float = Field(0.5, gt=0, description="Standard deviation of exploration at birth.")
     gain: float = Field(1.0, gt=0, description="Target weights are softmax(gain x score).")
     speed: float = Field(
-        0.3, gt=0, le=1, description="Fraction of the way to its target an agent trades each session."
+        0.3,
+        gt=0,
+        le=1,
+        description="Fraction of the way to its target an agent trades each session.",
     )
 
 

@@ -83,7 +83,7 @@ def backtest(
     """
     lockbox = windows.lockbox
     whole = Window("whole", windows.train.start, lockbox.stop)
-    agents = {
+    agents: dict[str, Policy] = {
         CHAMPION: champion.policy(market),
         LEADER: leader.policy(market),
         UNTRAINED: _untrained(market, champion, seed),
@@ -143,9 +143,7 @@ def _untrained(market: Market, champion: FrozenAgents, seed: int) -> PopulationP
     return PopulationPolicy(acting, observations, champion.no_trade_band)
 
 
-def _series(
-    inside: Rollout, i: int, benchmark_R: np.ndarray, is_benchmark: bool
-) -> SeriesResult:
+def _series(inside: Rollout, i: int, benchmark_R: np.ndarray, is_benchmark: bool) -> SeriesResult:
     returns_R = inside.returns_RE[:, i]
     years = len(returns_R) / SESSIONS_A_YEAR
     itself = Metric(None, "this is the benchmark")
@@ -170,5 +168,3 @@ def _index_returns(market: Market, window: Window) -> np.ndarray:
     level_R = np.asarray(market.index_D[window.start : window.stop])
     returns_R: np.ndarray = level_R[1:] / level_R[:-1] - 1.0
     return returns_R
-
-

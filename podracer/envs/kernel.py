@@ -10,8 +10,8 @@ import numpy as np
 TILE = 256
 
 
-@numba.njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def step(
+@numba.njit(cache=True, error_model="numpy")
+def step(  # type: ignore[no-untyped-def]  # noqa: C901
     session_B,
     target_AE,
     speed_E,

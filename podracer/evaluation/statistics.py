@@ -89,7 +89,9 @@ def probabilistic_sharpe(
             f"a Sharpe ratio of {sharpe:.2f} a session is not plausible: divide an annualised one "
             f"by sqrt({SESSIONS_A_YEAR})"
         )
-    return float(stats.norm.cdf((sharpe - threshold) / _standard_error(sharpe, num_returns, skew, kurtosis)))
+    return float(
+        stats.norm.cdf((sharpe - threshold) / _standard_error(sharpe, num_returns, skew, kurtosis))
+    )
 
 
 def _standard_error(sharpe: float, num_returns: int, skew: float, kurtosis: float) -> float:

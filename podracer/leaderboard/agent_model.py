@@ -13,6 +13,7 @@ from mlflow.pyfunc import PythonModel
 
 from podracer.envs.frozen_agents import FrozenAgents, load_agents
 
+
 class AgentModel(PythonModel):  # type: ignore[misc]
     """One agent, or the average of an ensemble."""
 

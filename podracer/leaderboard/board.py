@@ -28,7 +28,9 @@ from podracer.tournament.orchestrator import GenerationSummary
 from podracer.tournament.updater import update
 
 MODEL_CODE = Path(__file__).with_name("agent_model.py")
-REQUIREMENTS = [f"{name}=={version(name)}" for name in ("numpy", "safetensors", "numba", "pydantic")]
+REQUIREMENTS = [
+    f"{name}=={version(name)}" for name in ("numpy", "safetensors", "numba", "pydantic")
+]
 REQUIREMENTS += [f"torch=={version('torch').split('+')[0]}", f"podracer=={version('podracer')}"]
 ON_BOARD, EVICTED = "in", "evicted"
 
@@ -72,7 +74,9 @@ class MlflowBoard:
         if not self._client.search_registered_models(f"name = '{identity.model}'"):
             self._client.create_registered_model(identity.model)
         self._client.set_registered_model_tag(identity.model, "run", identity.run)
-        found = self._client.search_runs([experiment], f"tags.run = '{identity.run}'", max_results=1)
+        found = self._client.search_runs(
+            [experiment], f"tags.run = '{identity.run}'", max_results=1
+        )
         tags = {"run": identity.run} | identity.tags
         run = found[0] if found else self._client.create_run(experiment, tags=tags)
         self.run_id = str(run.info.run_id)
@@ -122,7 +126,9 @@ class MlflowBoard:
 
     def log_report(self, metrics: dict[str, float], tags: dict[str, str], report: Path) -> None:
         """Log what the backtest found: metrics, evidence, and the report file."""
-        self._client.log_batch(self.run_id, metrics=[Metric(k, v, 0, 0) for k, v in metrics.items()])
+        self._client.log_batch(
+            self.run_id, metrics=[Metric(k, v, 0, 0) for k, v in metrics.items()]
+        )
         self._client.log_artifact(self.run_id, str(report))
         version_ = self._client.get_model_version_by_alias(self.identity.model, "champion").version
         for key, value in tags.items():

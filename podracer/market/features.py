@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 import talib
+from pandas.core.window.rolling import Rolling
 
 from podracer.errors import ConfigError
 from podracer.market.prices import PricePanel
@@ -74,7 +75,7 @@ def _momentum_12_1(panel: PricePanel) -> np.ndarray:
     return momentum_DA
 
 
-def _rolling(values_DA: np.ndarray, window: int) -> "pd.core.window.rolling.Rolling[pd.DataFrame]":
+def _rolling(values_DA: np.ndarray, window: int) -> "Rolling[pd.DataFrame]":
     return pd.DataFrame(values_DA).rolling(window)
 
 
@@ -99,12 +100,15 @@ def _high_52_weeks(panel: PricePanel) -> np.ndarray:
     return np.log(close_DA / _rolling(close_DA, 252).max().to_numpy())
 
 
-def _each_ticker(panel: PricePanel, indicator: Callable[..., np.ndarray], *names: str) -> np.ndarray:
+def _each_ticker(
+    panel: PricePanel, indicator: Callable[..., np.ndarray], *names: str
+) -> np.ndarray:
     """Apply a TA-Lib indicator to each ticker's own span: after one NaN its RSI is wrong for ever."""
     columns = [panel.fields[n] for n in names]
-    values_DA = np.full(columns[0].shape, np.nan)
-    for a in range(values_DA.shape[1]):
-        rows = np.flatnonzero(np.isfinite(panel.fields["close"][:, a]))
+    close_DA = panel.fields["close"]
+    values_DA = np.full_like(close_DA, np.nan)
+    for a in range(len(panel.tickers)):
+        rows = np.flatnonzero(np.isfinite(close_DA[:, a]))
         if len(rows):
             span = slice(rows[0], rows[-1] + 1)
             values_DA[span, a] = indicator(*(np.ascontiguousarray(c[span, a]) for c in columns))
@@ -139,11 +143,15 @@ def _sma_distance(window: int) -> Compute:
 
 
 def _cci(panel: PricePanel) -> np.ndarray:
-    return _each_ticker(panel, lambda h, lo, c: talib.CCI(h, lo, c, 30), "high", "low", "close") / 100
+    return (
+        _each_ticker(panel, lambda h, lo, c: talib.CCI(h, lo, c, 30), "high", "low", "close") / 100
+    )
 
 
 def _dx(panel: PricePanel) -> np.ndarray:
-    return _each_ticker(panel, lambda h, lo, c: talib.DX(h, lo, c, 30), "high", "low", "close") / 100
+    return (
+        _each_ticker(panel, lambda h, lo, c: talib.DX(h, lo, c, 30), "high", "low", "close") / 100
+    )
 
 
 def _atr(panel: PricePanel) -> np.ndarray:

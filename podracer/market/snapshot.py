@@ -15,7 +15,7 @@ import pandas as pd
 from podracer.errors import MarketDataError
 from podracer.market.prices import PricePanel, panel_from_frame
 from podracer.market.settings import DataSettings
-from podracer.market.sources.bundled import load_bundled
+from podracer.market.sources.bundled import datasets, load_bundled
 from podracer.market.sources.file import load_file
 
 
@@ -35,6 +35,14 @@ def dataset_name(settings: DataSettings) -> str:
     if settings.source == "file" and settings.path is not None:
         return settings.path.name
     return settings.dataset
+
+
+def caveats(settings: DataSettings) -> tuple[str, ...]:
+    """Return what a reader of results on this data must know."""
+    if settings.source == "file":
+        return ("a universe that was chosen with hindsight makes every long-only rule look good",)
+    facts = next(d.facts for d in datasets() if d.name == settings.dataset)
+    return tuple(facts[k] for k in ("survivorship", "seen_before") if k in facts)
 
 
 def write_snapshot(panel: PricePanel, folder: Path, name: str) -> Path:

@@ -4,6 +4,8 @@ Source: Kritzman and Li 2010, "Skulls, Financial Turbulence, and Risk Management
 Shapes: D sessions, A assets, T trailing window.
 """
 
+from itertools import pairwise
+
 import numpy as np
 
 CHUNK_DAYS = 512
@@ -25,7 +27,7 @@ def turbulence(returns_DA: np.ndarray, window: int = 252) -> np.ndarray:
     complete_DA[window + 1 :] = counts_DA[window + 1 :] - counts_DA[: -window - 1] == window + 1
     changes = np.flatnonzero(np.any(complete_DA[1:] != complete_DA[:-1], axis=1)) + 1
     edges = np.unique(np.concatenate([[window], changes[changes > window], [num_days]]))
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in pairwise(edges):
         names = np.flatnonzero(complete_DA[first])
         if len(names) < 2:
             continue

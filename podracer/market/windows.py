@@ -146,7 +146,9 @@ def _check_covered(
     # A week's grace: the first of January or a weekend is no session and need not be in the data.
     grace = np.timedelta64(7, "D")
     if first > last:
-        raise ConfigError(f"windows.{name}: it ends on {last}, before its start {first}. Swap them.")
+        raise ConfigError(
+            f"windows.{name}: it ends on {last}, before its start {first}. Swap them."
+        )
     if first < dates_D[0] - grace or last > dates_D[-1] + grace:
         raise ConfigError(
             f"windows.{name}: {first} .. {last} is not inside the data, which spans "

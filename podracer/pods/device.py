@@ -19,7 +19,10 @@ def resolve_device(wanted: str) -> tuple[str, str | None]:
             + ". Set pod.device to cpu or auto."
         )
     if wanted == "auto" and has_gpu:
-        return "cpu", "pod.device: auto found a GPU, but the GPU path is not built yet: using the CPU"
+        return (
+            "cpu",
+            "pod.device: auto found a GPU, but the GPU path is not built yet: using the CPU",
+        )
     if wanted == "auto":
         return "cpu", "pod.device: auto found no CUDA GPU: using the CPU"
     return "cpu", None

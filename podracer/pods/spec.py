@@ -114,15 +114,13 @@ def load_result(folder: Path) -> tuple[str, PodResult]:
     agents = []
     for agent in facts["agents"]:
         returns = {
-            window: tensors[key].numpy() if (key := f"{agent['name']}/{window}") in tensors else None
+            window: tensors[key].numpy()
+            if (key := f"{agent['name']}/{window}") in tensors
+            else None
             for window in ("train_returns_R", "selection_returns_R")
         }
-        agents.append(
-            AgentResult(**agent | returns | {"checkpoint": folder / agent["checkpoint"]})
-        )
+        agents.append(AgentResult(**agent | returns | {"checkpoint": folder / agent["checkpoint"]}))
     result = PodResult(
         facts["name"], facts["generation"], tuple(agents), facts["steps"], facts["cpu_seconds"]
     )
     return facts["key"], result
-
-

@@ -59,9 +59,7 @@ class Trainer:
         self._pod_generator = checkpoint.generator(spec.seed, spec.name, "cohorts")
         self.weights_PW = torch.stack(
             [
-                initial_weights(
-                    self.shapes, checkpoint.generator(*n, "weights"), h.initial_std
-                )
+                initial_weights(self.shapes, checkpoint.generator(*n, "weights"), h.initial_std)
                 for n, h in zip(names, hyper, strict=True)
             ]
         )
@@ -88,9 +86,7 @@ class Trainer:
     @property
     def acting(self) -> ActingAgents:
         """The agents as the evaluator wants them."""
-        return ActingAgents(
-            self.weights_PW, self.shapes, self._hyper["gain"], self._hyper["speed"]
-        )
+        return ActingAgents(self.weights_PW, self.shapes, self._hyper["gain"], self._hyper["speed"])
 
     def iterate(self) -> Tensor:
         """Roll out, then update; returns each agent's mean reward of a session (P,)."""
@@ -103,14 +99,20 @@ class Trainer:
         size = -(-num_cohorts // self.settings.ppo.minibatches)
         for _ in range(self.settings.ppo.epochs):
             order = torch.randperm(num_cohorts, generator=self._pod_generator)
-            for cohorts in order.split(size):
+            for cohorts in torch.split(order, size):
                 part = ppo.minibatch(batch, cohorts)
                 account = part.account_PCTES
                 inputs = self._observations.inputs(
                     part.session_CT.flatten(), None if account is None else account.flatten(1, 2)
                 )
                 healthy_P = ppo.update(
-                    self.weights_PW, self.shapes, self.optimizer, inputs, part, tuning, self.active_P
+                    self.weights_PW,
+                    self.shapes,
+                    self.optimizer,
+                    inputs,
+                    part,
+                    tuning,
+                    self.active_P,
                 )
                 self._note_failures(healthy_P)
         self.iterations += 1
@@ -163,7 +165,10 @@ class Trainer:
         """Take over a parent's weights and moments; keep the child's own exploration seed."""
         agent = self.spec.agents[p]
         tensors, facts = checkpoint.load(agent.parent_checkpoint)  # type: ignore[arg-type]
-        if facts["weights_hash"] != agent.parent_hash or facts["market_hash"] != self.spec.market_hash:
+        if (
+            facts["weights_hash"] != agent.parent_hash
+            or facts["market_hash"] != self.spec.market_hash
+        ):
             raise CheckpointError(
                 f"{agent.name}: the checkpoint of its parent {agent.parent} was trained on another "
                 f"market or has changed. Start the tournament again without it."

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator
 from matplotlib.figure import Figure
 
 from podracer.backtest.backtest import CHAMPION, INDEX, LEADER, BacktestResult
@@ -187,6 +189,6 @@ def generations(summaries: Sequence[GenerationSummary]) -> Chart:
     return _chart("Scores by generation", caption, draw)
 
 
-def _few_dates(axes: "mpl.axes.Axes", width: float) -> None:
+def _few_dates(axes: Axes, width: float) -> None:
     if width == NARROW:
-        axes.xaxis.set_major_locator(mpl.dates.AutoDateLocator(maxticks=5))
+        axes.xaxis.set_major_locator(AutoDateLocator(maxticks=5))

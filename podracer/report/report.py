@@ -46,6 +46,7 @@ class Provenance:
     fill: str
     initial_cash: float
     openings: int
+    caveats: tuple[str, ...]
 
 
 def write_report(
@@ -132,6 +133,10 @@ def _monthly(result: BacktestResult) -> list[dict[str, Any]]:
             chosen = growth_R[(years_R == year) & (months_R == month)]
             cells.append(float(np.prod(chosen) - 1.0) if len(chosen) else None)
         rows.append(
-            {"year": str(year), "cells": cells, "total": float(np.prod(growth_R[years_R == year]) - 1)}
+            {
+                "year": str(year),
+                "cells": cells,
+                "total": float(np.prod(growth_R[years_R == year]) - 1),
+            }
         )
     return rows

@@ -74,7 +74,9 @@ def weigh(
     # Nothing found on the selection window supports a champion that then fell behind.
     if is_ahead and any(passed):
         verdict = "strong" if all(passed) else "supported"
-    statement = _refusal(needed) if verdict == "not enough evidence" else f"{verdict} by the evidence"
+    statement = (
+        _refusal(needed) if verdict == "not enough evidence" else f"{verdict} by the evidence"
+    )
     return Evidence(
         p_value,
         Metric(deflated),

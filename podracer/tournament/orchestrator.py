@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from podracer.agents.ppo import PpoHyperparameters
 from podracer.agents.checkpoint import write_text
+from podracer.agents.ppo import PpoHyperparameters
 from podracer.envs.settings import EnvSettings
 from podracer.errors import LeaderboardError
 from podracer.market.market import Market
@@ -160,9 +160,7 @@ def run(
     return TournamentSummary(tuple(entries), tuple(generations), num_trials)
 
 
-def _pod_spec(
-    job: TournamentJob, generation: int, number: int, board: Sequence[Entry]
-) -> PodSpec:
+def _pod_spec(job: TournamentJob, generation: int, number: int, board: Sequence[Entry]) -> PodSpec:
     name = f"g{generation}-p{number}"
     agents = generator.next_agents(
         job.settings, job.hyperparameters, board, name, job.pod.agents, job.seed
@@ -208,5 +206,3 @@ def _summarise(
         steps=sum(result.steps for result in results),
         cpu_seconds=sum(result.cpu_seconds for result in results),
     )
-
-

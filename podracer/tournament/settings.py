@@ -29,7 +29,9 @@ class TournamentSettings(Settings):
         1.0, gt=0, description="Of the softmax over z-scores that draws parents; high is uniform."
     )
     mutation_factor: float = Field(
-        1.5, ge=1, description="A child's hyper-parameter is its parent's times or divided by up to this."
+        1.5,
+        ge=1,
+        description="A child's hyper-parameter is its parent's times or divided by up to this.",
     )
     ranges: dict[str, tuple[float, float]] = Field(
         default_factory=lambda: dict(DEFAULT_RANGES),

@@ -1,0 +1,36 @@
+# `make run` and `make test` do all their set-up on a fresh machine: Python 3.11 and this file.
+PYTHON ?= python3.11
+BIN := .venv/bin
+export DO_NOT_TRACK = true
+export MLFLOW_DISABLE_TELEMETRY = true
+export PREFECT_SERVER_ANALYTICS_ENABLED = false
+export DVC_NO_ANALYTICS = true
+
+.PHONY: setup run test check slow bench
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+run: setup
+	$(BIN)/podracer run
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/pytest -n 2 -m "not slow and not gpu"
+
+slow: setup
+	$(BIN)/pytest -m slow
+
+bench: setup
+	$(BIN)/python benchmarks/env_pairs.py
+	$(BIN)/python benchmarks/train_pairs.py
