@@ -1,0 +1,167 @@
+"""Rewards, policies and the evaluator, against hand values and scalar loops."""
+
+import numpy as np
+import pytest
+import torch
+
+from podracer.agents.networks import NetworkSettings, initial_weights, parameter_shapes
+from podracer.envs.agent_policies import ActingAgents, EnsemblePolicy, PopulationPolicy
+from podracer.envs.observation import observe, target_weights
+from podracer.envs.policies import ScheduledPolicy, SideBySide, equal_weight_monthly, equal_weights
+from podracer.envs.rewards import equal_weight_growth, fill_to_fill
+from podracer.envs.rollout import rollout
+from podracer.envs.settings import EnvSettings
+from podracer.envs.tables import price_tables
+from podracer.envs.trading import reference_backend
+from podracer.market.scaling import fit_scaler
+from podracer.market.windows import Window
+from tests.conftest import market_of, random_closes, usd
+
+
+def test_rewards_by_hand():
+    value_TE = usd([[100.0, 200.0], [110.0, 190.0]])
+    growth = np.array([[1.02, 1.02]])
+    log_return = np.log([[1.1, 0.95]])
+
+    def reward(**settings):
+        return fill_to_fill(value_TE, growth, EnvSettings(**settings))
+
+    assert reward(reward="log_return") == pytest.approx(log_return)
+    assert reward(reward="excess") == pytest.approx(log_return - np.log(1.02))
+    expected = log_return - 5.0 * log_return**2
+    assert reward(reward="mean_variance", risk_aversion=10) == pytest.approx(expected)
+    gain = reward(reward="delta_equity", initial_cash=1_000)
+    assert gain == pytest.approx(np.array([[0.01, -0.01]]))
+
+
+def test_equal_weight_grows_by_the_mean_of_what_can_be_filled_twice():
+    closes = [[10, 10], [20, 10], [30, np.nan], [30, 40]]
+    growth_D = equal_weight_growth(price_tables(market_of(closes), EnvSettings()))
+    # Fills of session t are at t + 1: 20 -> 30 alone, then 30 -> 30 alone, then nothing.
+    assert growth_D.tolist() == pytest.approx([1.5, 1.0, 1.0, 1.0])
+
+
+def test_returns_of_buy_and_hold_are_those_of_the_price_after_the_first_fill(free_trading):
+    closes = np.array([[100.0], [50.0], [75.0], [60.0]])
+    market = market_of(closes)
+    once_D = np.array([True, False, False, False])
+    result = rollout(
+        ScheduledPolicy(np.ones((4, 1)), once_D), market, Window("w", 0, 4), free_trading
+    )
+    # Sized at 100, filled at 50: 10,000 shares for half of the cash.
+    assert result.returns_RE[:, 0] == pytest.approx([0, 0.25, -150_000 / 1_250_000])
+    assert result.weights_RAE[0, 0, 0] == pytest.approx(0.5)
+    assert result.turnover_RE[:, 0] == pytest.approx([0.5, 0, 0])
+    assert result.dates_R.tolist() == market.dates_D[1:4].tolist()
+
+
+def test_the_benchmark_rebalances_at_the_first_close_and_at_the_last_of_each_month():
+    market = market_of(random_closes(60, 3), first="2010-01-04")
+    result = rollout(equal_weight_monthly(market, 0), market, Window("w", 0, 60), EnvSettings())
+    traded = market.dates_D[1:][result.turnover_RE[:, 0] > 0]
+    # Fills are one session after the decisions of 4 January, 29 January and 26 February.
+    assert traded.astype(str).tolist() == ["2010-01-05", "2010-02-01", "2010-03-01"]
+
+
+def test_policies_side_by_side_equal_each_alone():
+    market = market_of(random_closes(40, 3))
+    rules = [
+        ScheduledPolicy(equal_weights(market), np.arange(40) % n == 0) for n in (1, 7)
+    ]
+    window = Window("w", 2, 40)
+    together = rollout(SideBySide(rules), market, window, EnvSettings())
+    for i, policy in enumerate(rules):
+        alone = rollout(policy, market, window, EnvSettings(), reference_backend)
+        assert np.array_equal(together.returns_RE[:, i], alone.returns_RE[:, 0])
+
+
+def population(market, num_agents, settings):
+    scaler = fit_scaler(market.market_features_DF, Window("train", 0, 30))
+    observations = observe(market, scaler, cash_action=False)
+    shapes = parameter_shapes(settings, observations.sizes)
+    weights = [
+        initial_weights(shapes, torch.Generator().manual_seed(i), 0.5) * 30
+        for i in range(num_agents)
+    ]
+    gain_P = torch.linspace(0.5, 2.0, num_agents)
+    return ActingAgents(torch.stack(weights), shapes, gain_P, gain_P / 2), observations
+
+
+def test_a_head_policy_is_the_softmax_of_its_scores():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(40, 3, 2))
+    market = market_of(random_closes(40, 3), features)
+    agents, observations = population(market, 2, NetworkSettings())
+    decision = PopulationPolicy(agents, observations, 0.05).decide(5, np.zeros((3, 2)))
+    for p in range(2):
+        linear = agents.weights_PW[p, 1:].numpy()  # after log_std
+        scores = features[5].astype(np.float32) @ linear * float(agents.gain_P[p])
+        expected = np.exp(scores) / np.exp(scores).sum()
+        assert decision.target_AE[:, p] == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_ensemble_of_one_is_that_agent():
+    rng = np.random.default_rng(0)
+    market = market_of(random_closes(80, 3), rng.normal(size=(80, 3, 2)))
+    agents, observations = population(market, 1, NetworkSettings(mlp_hidden=8))
+    member = PopulationPolicy(agents, observations, 0.05)
+    window = Window("w", 0, 80)
+    alone = rollout(member, market, window, EnvSettings())
+    ensemble = rollout(EnsemblePolicy(member), market, window, EnvSettings())
+    assert np.array_equal(alone.returns_RE, ensemble.returns_RE)
+
+
+def test_an_ensemble_moves_by_the_average_of_its_members_moves():
+    rng = np.random.default_rng(1)
+    market = market_of(random_closes(40, 3), rng.normal(size=(40, 3, 2)))
+    agents, observations = population(market, 4, NetworkSettings())
+    members = PopulationPolicy(agents, observations, 0.05)
+    held = np.array([[0.5], [0.2], [0.1]])
+    wants = members.decide(7, np.repeat(held, 4, axis=1))
+    moves = np.mean([s * (t - held[:, 0]) for s, t in zip(wants.speed_E, wants.target_AE.T, strict=True)], 0)
+    decision = EnsemblePolicy(members).decide(7, held)
+    assert decision.speed_E[0] * (decision.target_AE - held)[:, 0] == pytest.approx(moves, abs=1e-6)
+
+
+def test_targets_leave_out_what_does_not_trade_and_cash_keeps_its_share():
+    scores = torch.tensor([0.0, 1.0, 2.0, 0.0])
+    visible = torch.tensor([True, False, True])
+    weights = target_weights(scores, torch.tensor(1.0), visible)
+    odds = np.exp([0.0, 2.0, 0.0])  # first asset, third asset, cash
+    assert weights.tolist() == pytest.approx([odds[0] / odds.sum(), 0.0, odds[1] / odds.sum()])
+    nothing = target_weights(scores[:3], torch.tensor(1.0), torch.zeros(3, dtype=torch.bool))
+    assert nothing.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("t", [300, 450])
+def test_perturbing_the_future_changes_nothing_before_it(t):
+    from podracer.market.market import build_market
+    from podracer.market.prices import PricePanel
+    from podracer.market.settings import FeatureSettings
+    from podracer.market.sessions import sessions_of
+
+    closes = random_closes(600, 4)
+    dates = sessions_of("XNYS")[-1600:-1000].to_numpy("datetime64[D]")
+    changed = closes.copy()
+    changed[t + 1 :] *= np.random.default_rng(9).uniform(0.5, 2.0, size=changed[t + 1 :].shape)
+    one, other = (
+        build_market(PricePanel(dates, ("A", "B", "C", "D"), {"close": c}), FeatureSettings(), "x")
+        for c in (closes, changed)
+    )
+    for name in ("price_DA", "asset_features_DAK", "feature_valid_DA", "market_features_DF"):
+        before = [np.asarray(getattr(m, name))[: t + 1] for m in (one, other)]
+        assert np.array_equal(*before, equal_nan=True), name
+    scaler = fit_scaler(one.market_features_DF, Window("train", 260, 290))
+    shapes = None
+    results = []
+    for market in (one, other):
+        observations = observe(market, scaler, cash_action=False)
+        shapes = parameter_shapes(NetworkSettings(mlp_hidden=8), observations.sizes)
+        weights = initial_weights(shapes, torch.Generator().manual_seed(0), 0.5)[None] * 20
+        agents = ActingAgents(weights, shapes, torch.ones(1), torch.ones(1))
+        policy = PopulationPolicy(agents, observations, 0.05)
+        results.append(rollout(policy, market, Window("w", 260, 600), EnvSettings()))
+    known = t - 260  # returns of sessions 261 … t
+    for name in ("returns_RE", "equity_RE", "weights_RAE", "turnover_RE", "cost_RE"):
+        assert np.array_equal(*(getattr(r, name)[:known] for r in results)), name
+    assert not np.array_equal(results[0].returns_RE, results[1].returns_RE)
