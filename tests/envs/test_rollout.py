@@ -65,9 +65,7 @@ def test_the_benchmark_rebalances_at_the_first_close_and_at_the_last_of_each_mon
 
 def test_policies_side_by_side_equal_each_alone():
     market = market_of(random_closes(40, 3))
-    rules = [
-        ScheduledPolicy(equal_weights(market), np.arange(40) % n == 0) for n in (1, 7)
-    ]
+    rules = [ScheduledPolicy(equal_weights(market), np.arange(40) % n == 0) for n in (1, 7)]
     window = Window("w", 2, 40)
     together = rollout(SideBySide(rules), market, window, EnvSettings())
     for i, policy in enumerate(rules):
@@ -118,7 +116,9 @@ def test_an_ensemble_moves_by_the_average_of_its_members_moves():
     members = PopulationPolicy(agents, observations, 0.05)
     held = np.array([[0.5], [0.2], [0.1]])
     wants = members.decide(7, np.repeat(held, 4, axis=1))
-    moves = np.mean([s * (t - held[:, 0]) for s, t in zip(wants.speed_E, wants.target_AE.T, strict=True)], 0)
+    moves = np.mean(
+        [s * (t - held[:, 0]) for s, t in zip(wants.speed_E, wants.target_AE.T, strict=True)], 0
+    )
     decision = EnsemblePolicy(members).decide(7, held)
     assert decision.speed_E[0] * (decision.target_AE - held)[:, 0] == pytest.approx(moves, abs=1e-6)
 

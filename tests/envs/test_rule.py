@@ -117,7 +117,9 @@ def test_orders_fill_at_the_next_open_when_asked_to():
 
 
 def test_fills_at_opens_are_refused_by_name_where_there_are_none():
-    with pytest.raises(ConfigError, match="next_open needs opening prices, which dataset 'made up'"):
+    with pytest.raises(
+        ConfigError, match="next_open needs opening prices, which dataset 'made up'"
+    ):
         price_tables(market_of([[1.0], [1.0]]), EnvSettings(fill="next_open"))
 
 

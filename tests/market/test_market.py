@@ -292,11 +292,17 @@ def test_windows_by_length_end_at_the_last_session():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"selection": "2014-06-01 .. 2016-12-31"}, "selection starts on 2014-06-01, but train ends"),
+        (
+            {"selection": "2014-06-01 .. 2016-12-31"},
+            "selection starts on 2014-06-01, but train ends",
+        ),
         ({"train": "2014-12-31 .. 2012-01-01"}, "before its start"),
         ({"lockbox": "2017-01-01 .. 2022-12-31"}, "is not inside the data"),
         ({"selection": "2016-10-01 .. 2016-12-31"}, "3 sessions are left after the embargo"),
-        ({"train": "2010-06-01 .. 2014-12-31"}, "need 253 sessions before the first day, there are"),
+        (
+            {"train": "2010-06-01 .. 2014-12-31"},
+            "need 253 sessions before the first day, there are",
+        ),
     ],
 )
 def test_windows_that_cannot_be_are_refused(change, message):

@@ -1,0 +1,220 @@
+"""Pods: exact resume, independence of neighbours, failures, workers, and learning."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from podracer.agents import checkpoint
+from podracer.agents.networks import NetworkSettings
+from podracer.agents.ppo import PpoHyperparameters
+from podracer.envs.observation import observe
+from podracer.envs.settings import EnvSettings
+from podracer.envs.tables import price_tables
+from podracer.errors import CheckpointError, DeviceError, MarketDataError, PodError
+from podracer.market.market import open_market
+from podracer.market.scaling import fit_scaler
+from podracer.market.synthetic import PlantedSettings, planted_market
+from podracer.market.windows import Window, Windows
+from podracer.pods import pod, pools
+from podracer.pods.device import resolve_device
+from podracer.pods.settings import PodSettings
+from podracer.pods.spec import AgentSpec, PodSpec, load_result
+from podracer.pods.trainer import Trainer
+
+WINDOWS = Windows(
+    Window("train", 0, 200), Window("selection", 210, 300), Window("lockbox", 310, 400)
+)
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory):
+    made = planted_market(PlantedSettings(num_sessions=400, num_assets=4))
+    return made.save(tmp_path_factory.mktemp("market") / "m")
+
+
+def spec(market, folder, num_agents=4, **settings):
+    defaults = {
+        "agents": num_agents,
+        "steps": 600,
+        "cohorts": 4,
+        "envs_per_cohort": 4,
+        "horizon_bars": 8,
+    }
+    return PodSpec(
+        name="g1-p1",
+        generation=1,
+        seed=3,
+        agents=tuple(
+            AgentSpec(name=f"a{i}", hyperparameters=PpoHyperparameters(gain=1.0 + i))
+            for i in range(num_agents)
+        ),
+        settings=PodSettings(**defaults | settings),
+        env=EnvSettings(),
+        windows=WINDOWS,
+        market_hash=open_market(market).hash,
+        market_folder=market,
+        folder=folder,
+    )
+
+
+def trainer(pod_spec):
+    opened = open_market(pod_spec.market_folder)
+    scaler = fit_scaler(opened.market_features_DF, WINDOWS.train)
+    return Trainer(pod_spec, observe(opened, scaler, False), price_tables(opened, pod_spec.env))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [NetworkSettings(), NetworkSettings(head_hidden=4, mlp_hidden=8, critic_hidden=8)],
+)
+def test_a_resumed_training_has_the_same_bits_as_an_undisturbed_one(market, tmp_path, network):
+    undisturbed = trainer(spec(market, tmp_path, network=network))
+    for _ in range(4):
+        undisturbed.iterate()
+    first = trainer(spec(market, tmp_path, network=network))
+    first.iterate()
+    first.iterate()
+    checkpoint.save(tmp_path / "state", *first.state())
+    second = trainer(spec(market, tmp_path, network=network))
+    second.restore(*checkpoint.load(tmp_path / "state"))
+    second.iterate()
+    second.iterate()
+    assert second.steps == undisturbed.steps
+    assert torch.equal(second.weights_PW, undisturbed.weights_PW)
+    assert torch.equal(second.optimizer.square_PW, undisturbed.optimizer.square_PW)
+
+
+def test_a_state_of_another_spec_is_refused(market, tmp_path):
+    one, other = trainer(spec(market, tmp_path)), trainer(spec(market, tmp_path, steps=700))
+    with pytest.raises(CheckpointError, match="belongs to another specification"):
+        other.restore(*one.state())
+
+
+def test_an_agent_does_not_depend_on_how_many_train_beside_it(market, tmp_path):
+    few, many = trainer(spec(market, tmp_path, 2)), trainer(spec(market, tmp_path, 6))
+    for _ in range(3):
+        few.iterate()
+        many.iterate()
+    assert torch.equal(few.weights_PW, many.weights_PW[:2])
+    assert not torch.equal(many.weights_PW[0], many.weights_PW[1])
+
+
+def test_a_pod_leaves_a_result_that_is_not_trained_twice(market, tmp_path):
+    pod_spec = spec(market, tmp_path / "pod")
+    result = pod.train(pod_spec)
+    key, stored = load_result(tmp_path / "pod")
+    assert key == pod_spec.key
+    for one, other in zip(result.agents, stored.agents, strict=True):
+        assert one.weights_hash == other.weights_hash
+        assert np.array_equal(one.selection_returns_R, other.selection_returns_R)
+        assert len(one.selection_returns_R) == WINDOWS.selection.num_returns
+    again = pod.train(pod_spec)
+    assert again.cpu_seconds == stored.cpu_seconds
+    changed = pod.train(spec(market, tmp_path / "pod", steps=100))
+    assert changed.steps < result.steps
+
+
+def test_a_child_starts_from_its_parents_weights_and_moments_and_moves(market, tmp_path):
+    parent = pod.train(spec(market, tmp_path / "pod")).agents[0]
+    child_spec = spec(market, tmp_path / "child")
+    child = child_spec.agents[0].model_copy(
+        update={
+            "parent": parent.name,
+            "parent_hash": parent.weights_hash,
+            "parent_checkpoint": parent.checkpoint,
+        }
+    )
+    child_spec = child_spec.model_copy(update={"agents": (child, *child_spec.agents[1:])})
+    young = trainer(child_spec)
+    tensors, _ = checkpoint.load(parent.checkpoint)
+    assert torch.equal(young.weights_PW[0], tensors["weights"])
+    assert torch.equal(young.optimizer.mean_PW[0], tensors["mean"])
+    young.iterate()
+    assert not torch.equal(young.weights_PW[0], tensors["weights"])
+    wrong = child.model_copy(update={"parent_hash": "other"})
+    with pytest.raises(CheckpointError, match="was trained on another market or has changed"):
+        trainer(child_spec.model_copy(update={"agents": (wrong, *child_spec.agents[1:])}))
+
+
+def test_an_agent_with_a_non_finite_loss_fails_alone_with_the_step(market, tmp_path):
+    healthy = spec(market, tmp_path / "healthy")
+    sick = healthy.agents[1].model_copy(
+        update={"hyperparameters": PpoHyperparameters(gain=2.0, learning_rate=1e38)}
+    )
+    poisoned = healthy.model_copy(
+        update={
+            "agents": (healthy.agents[0], sick, *healthy.agents[2:]),
+            "folder": tmp_path / "sick",
+        }
+    )
+    one, other = pod.train(healthy), pod.train(poisoned)
+    failed = other.agents[1]
+    assert failed.failure.startswith("non-finite loss at environment step ")
+    assert failed.selection_returns_R is None
+    for i in (0, 2, 3):
+        assert one.agents[i].weights_hash == other.agents[i].weights_hash
+
+
+def test_devices_that_cannot_be_had_are_refused_and_auto_falls_back_visibly():
+    assert resolve_device("cpu") == ("cpu", None)
+    device, remark = resolve_device("auto")
+    assert device == "cpu"
+    assert "using the CPU" in remark
+    with pytest.raises(DeviceError, match=r"pod\.device: cuda was asked for, but"):
+        resolve_device("cuda")
+
+
+@pytest.mark.gpu
+def test_cuda_is_refused_as_not_built_yet():
+    with pytest.raises(DeviceError, match="the GPU path is not built yet"):
+        resolve_device("cuda")
+
+
+def test_a_market_that_is_not_the_one_of_the_spec_is_refused(market, tmp_path):
+    other = spec(market, tmp_path).model_copy(update={"market_hash": "0" * 64})
+    with pytest.raises(MarketDataError, match="expects market 000000000000"):
+        pod.train(other)
+
+
+def test_odd_groups_are_refused():
+    with pytest.raises(ValueError, match="must be even, got 7"):
+        PodSettings(agents=7)
+
+
+def test_workers_give_the_bits_of_this_process_and_survive_a_kill(market, tmp_path):
+    here = pod.train(spec(market, tmp_path / "here"))
+    workers = pools.Workers(1)
+    try:
+        pool = pools.ProcessPool(workers)
+        pool.submit(spec(market, tmp_path / "there"))
+        there = pool.next_finished()
+        assert [a.weights_hash for a in there.agents] == [a.weights_hash for a in here.agents]
+        long = spec(market, tmp_path / "long", steps=30_000)
+        pool.submit(long)
+        while pools.read_progress(tmp_path / "long") == 0:
+            time.sleep(0.05)
+        (worker,) = workers._all[-1]._processes.values()
+        os.kill(worker.pid, signal.SIGKILL)
+        survived = pool.next_finished()
+    finally:
+        workers.close()
+    undisturbed = pod.train(long.model_copy(update={"folder": tmp_path / "undisturbed"}))
+    assert [a.weights_hash for a in survived.agents] == [a.weights_hash for a in undisturbed.agents]
+
+
+def die(_spec):
+    os._exit(1)
+
+
+def test_a_pod_whose_worker_always_dies_is_given_up(market, tmp_path, monkeypatch):
+    workers = pools.Workers(1)
+    monkeypatch.setattr(pools, "train_with_progress", die)
+    try:
+        with pytest.raises(PodError, match="its worker died 3 times"):
+            workers.train(spec(market, tmp_path))
+    finally:
+        workers.close()
