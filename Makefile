@@ -26,7 +26,7 @@ check: setup
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu"
 
 slow: setup
 	$(BIN)/pytest -m slow

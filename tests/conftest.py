@@ -1,5 +1,9 @@
 """Fixtures shared by the tests: small made-up markets, nothing from the network."""
 
+import os
+import shutil
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -61,3 +65,21 @@ def random_closes(num_sessions, num_assets, seed=0, volatility=0.02) -> np.ndarr
 def free_trading() -> EnvSettings:
     """No fee, no band."""
     return EnvSettings(fee_bps=0, no_trade_band=0)
+
+
+@contextmanager
+def chromium_page(width):
+    """A page of the system's Chromium; without it the test is skipped, but not in CI."""
+    from playwright.sync_api import sync_playwright
+
+    binary = shutil.which("chromium")
+    if binary is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("CI must have Chromium; .ci/run installs it")
+        pytest.skip("Chromium is not installed")
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    quiet += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=binary, args=quiet)
+        yield browser.new_page(viewport={"width": width, "height": 900})
+        browser.close()

@@ -1,0 +1,75 @@
+"""One configuration: line numbers, nearest keys, hash."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podracer.config import PodracerSettings, explain, load_settings
+from podracer.errors import ConfigError
+
+PARAMS = Path(__file__).parents[1] / "params.yaml"
+
+
+def load(tmp_path, text, *overrides):
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    return load_settings(path, overrides)
+
+
+WINDOWS = "windows: {train: 8y, selection: 5y, lockbox: 5y}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (WINDOWS + "env:\n  fee_bsp: 3\n", r"params\.yaml:3: 'env\.fee_bsp' is not a setting\. Did you mean 'fee_bps'\?"),
+        (WINDOWS + "zzz: 3\n", r"params\.yaml:2: 'zzz' is not a setting\. Known here: name, seed"),
+        (WINDOWS + "env:\n  fee_bps: -3\n", r"params\.yaml:3: env\.fee_bps: input should be greater than or equal to 0, got '-3'"),
+        (WINDOWS + "pod:\n  agents: 7\n", r"params\.yaml:3: pod\.agents: must be even, got 7"),
+        (WINDOWS + "name: Bad Name\n", r"params\.yaml:2: name: string should match pattern"),
+        (WINDOWS + "pod: {cohorts: 2}\n", r"pod\.ppo\.minibatches 4 exceeds pod\.cohorts 2"),
+        (WINDOWS + "data: {source: file}\n", r"params\.yaml:2: data: source: file needs a path"),
+        ("name: x\n", "'windows' is missing"),
+        ("windows: {train: [\n", r"params\.yaml:\d+: .*Correct the YAML"),
+        ("env: {}\nenv: {}\n", r"params\.yaml:2: found duplicate key"),
+        ("- 1\n", "expected settings as `key: value`, got CommentedSeq"),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_refused_in_one_line(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message) as refused:
+        load(tmp_path, text)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_file_and_a_bad_override_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load_settings(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="--set x: expected key=value"):
+        load(tmp_path, WINDOWS, "x")
+
+
+def test_overrides_replace_values_and_may_add_sections(tmp_path):
+    settings = load(tmp_path, WINDOWS, "pod.steps=5", "tournament.ranges={gain: [1, 2]}", "seed=9")
+    assert (settings.pod.steps, settings.seed) == (5, 9)
+    assert settings.tournament.ranges == {"gain": (1.0, 2.0)}
+
+
+def test_the_hash_covers_what_may_change_a_result_and_nothing_else(tmp_path):
+    base = load(tmp_path, WINDOWS)
+    for same in ("pool.workers=1", "store.folder=elsewhere", "name=other", "seed=5"):
+        assert load(tmp_path, WINDOWS, same).config_hash == base.config_hash
+    for other in ("pod.agents=4", "env.fee_bps=5", "windows.train=9y", "pod.cohorts=8"):
+        assert load(tmp_path, WINDOWS, other).config_hash != base.config_hash
+    assert base.run_key("prices") != load(tmp_path, WINDOWS, "seed=5").run_key("prices")
+    assert base.run_key("prices") != base.run_key("other prices")
+
+
+def test_the_default_file_states_defaults_and_every_setting_is_described():
+    settings = load_settings(PARAMS)
+    rows = explain(settings)
+    assert all(meaning for _, _, meaning in rows)
+    assert len({key for key, _, _ in rows}) == len(rows) > 50
+    schema = json.dumps(PodracerSettings.model_json_schema())
+    assert "no_trade_band" in schema
+    assert settings.pool.num_workers(1) == 1
