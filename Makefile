@@ -32,5 +32,5 @@ slow: setup
 	$(BIN)/pytest -m slow
 
 bench: setup
-	$(BIN)/python benchmarks/env_pairs.py
-	$(BIN)/python benchmarks/train_pairs.py
+	$(BIN)/python -m benchmarks.env_pairs
+	$(BIN)/python -m benchmarks.train_pairs

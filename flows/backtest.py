@@ -19,8 +19,8 @@ def backtest(settings: PodracerSettings) -> Outcome:
     Raises:
         LeaderboardError: if there is no finished tournament with these prices and settings.
     """
+    pipeline.require_tournament(settings, pipeline.preflight(settings).dataset_hash)
     market, _ = ingest.fn(settings)
-    pipeline.require_tournament(settings, market)
     return report(settings, market)
 
 

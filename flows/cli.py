@@ -74,14 +74,13 @@ def run(
     from flows.progress import watch
     from flows.server import prefect_server
     from podracer import pipeline
-    from podracer.market.snapshot import load_prices
 
     started = time.perf_counter()
     settings = _load(params, set_)
-    if remark := pipeline.check(settings):
-        out.print(f"[dim]{remark}[/]")
-    dataset_hash = load_prices(settings.data).content_hash
-    folder = pipeline.run_folder(settings, dataset_hash)
+    known = pipeline.preflight(settings)
+    if known.remark:
+        out.print(f"[dim]{known.remark}[/]")
+    folder = pipeline.run_folder(settings, known.dataset_hash)
     out.print(f"[dim]run {folder.name} · starting a Prefect server on loopback …[/]")
     with prefect_server(PREFECT_HOME), watch(settings, folder, out):
         server_seconds = time.perf_counter() - started
@@ -121,8 +120,10 @@ def _print_outcome(outcome: "Outcome") -> None:
 def ingest(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     """Check prices, version them, compute features."""
     from flows.server import prefect_server
+    from podracer import pipeline
 
     settings = _load(params, set_)
+    pipeline.preflight(settings)
     with prefect_server(PREFECT_HOME):
         from flows.ingest import ingest as flow
 
@@ -136,11 +137,9 @@ def tournament(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     from flows.progress import watch
     from flows.server import prefect_server
     from podracer import pipeline
-    from podracer.market.snapshot import load_prices
 
     settings = _load(params, set_)
-    pipeline.check(settings)
-    folder = pipeline.run_folder(settings, load_prices(settings.data).content_hash)
+    folder = pipeline.run_folder(settings, pipeline.preflight(settings).dataset_hash)
     with prefect_server(PREFECT_HOME), watch(settings, folder, out):
         from flows.ingest import ingest as ingest_flow
         from flows.tournament import tournament as tournament_flow
@@ -182,8 +181,10 @@ def leaderboard(
 def backtest(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     """Backtest the champion of the finished tournament and write its report."""
     from flows.server import prefect_server
+    from podracer import pipeline
 
     settings = _load(params, set_)
+    pipeline.require_tournament(settings, pipeline.preflight(settings).dataset_hash)
     with prefect_server(PREFECT_HOME):
         from flows.backtest import backtest as flow
 

@@ -24,7 +24,7 @@ def retrain(settings: PodracerSettings, force: bool = False) -> "Outcome | State
         settings: the whole configuration.
         force: backtest again even if nothing is new; finished pods are not trained twice.
     """
-    pipeline.check(settings)
+    pipeline.preflight(settings)
     # `.fn`: the steps' tasks belong to this run; a sub-flow run would cost a second each.
     seconds: dict[str, float] = {}
     with pipeline.timed(seconds, "ingest"):

@@ -27,7 +27,7 @@ def features(settings: PodracerSettings) -> None:
 
 def tournament(settings: PodracerSettings) -> None:
     """Train, unless the same run is complete, and keep the leaderboard."""
-    pipeline.check(settings)
+    pipeline.preflight(settings)
     folder = pipeline.run_folder(settings, open_market(MARKET).meta["dataset_hash"])
     if not (folder / "champion.json").exists():
         lineage = Lineage(_dvc_hash_of(RAW), pipeline.git_commit())

@@ -19,7 +19,7 @@ from podracer.config import PodracerSettings
 from podracer.envs.frozen_agents import load_agents
 from podracer.errors import LeaderboardError
 from podracer.leaderboard.board import Identity, MlflowBoard
-from podracer.market.market import Market, build_market, open_market
+from podracer.market.market import Market, build_market, chosen_features, open_market
 from podracer.market.snapshot import (
     caveats,
     dataset_name,
@@ -73,13 +73,28 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     seconds[name] = time.perf_counter() - started
 
 
-def check(settings: PodracerSettings) -> str | None:
-    """Refuse what cannot work before anything is done; returns a remark about the device.
+@dataclass(frozen=True)
+class Preflight:
+    """What is known before anything is written: the prices' hash, and a remark on the device."""
+
+    dataset_hash: str
+    remark: str | None
+
+
+def preflight(settings: PodracerSettings) -> Preflight:
+    """Refuse what cannot work before a server is started or anything is written.
 
     Raises:
         DeviceError: if the device is not to be had.
+        MarketDataError: if the prices are refused.
+        ConfigError: if a feature or a window does not fit the prices.
     """
-    return resolve_device(settings.pod.device)[1]
+    remark = resolve_device(settings.pod.device)[1]
+    panel = load_prices(settings.data)
+    assets, markets = chosen_features(panel, settings.features)
+    warmup_bars = max(f.lookback_bars for f in (*assets, *markets))
+    resolve_windows(settings.windows, panel.dates_D, warmup_bars)
+    return Preflight(panel.content_hash, remark)
 
 
 def ingest(settings: PodracerSettings, folder: Path | None = None) -> Path:
@@ -124,13 +139,13 @@ def finished(settings: PodracerSettings, dataset_hash: str) -> Outcome | None:
     return Outcome(**facts | {"report": Path(facts["report"])})
 
 
-def require_tournament(settings: PodracerSettings, market_folder: Path) -> None:
+def require_tournament(settings: PodracerSettings, dataset_hash: str) -> None:
     """Refuse to go on where no tournament with these prices, settings and seed has finished.
 
     Raises:
         LeaderboardError: if there is none.
     """
-    _, _, folder = _open(settings, market_folder)
+    folder = run_folder(settings, dataset_hash)
     if not (folder / "champion.json").exists():
         raise LeaderboardError(
             f"{folder}: there is no finished tournament with these prices, settings and seed. "

@@ -113,10 +113,7 @@ def build_market(panel: PricePanel, settings: FeatureSettings, name: str) -> Mar
         MarketDataError: if the panel has no more sessions than the longest look-back.
     """
     adjusted, rounding = _adjusted(panel)
-    assets = features.choose(settings.asset, features.ASSET_FEATURES, adjusted, "features.asset")
-    markets = features.choose(
-        settings.market, features.MARKET_FEATURES, adjusted, "features.market"
-    )
+    assets, markets = chosen_features(adjusted, settings)
     warmup_bars = max(f.lookback_bars for f in (*assets, *markets))
     if len(panel.dates_D) <= warmup_bars:
         raise MarketDataError(
@@ -153,6 +150,20 @@ def build_market(panel: PricePanel, settings: FeatureSettings, name: str) -> Mar
         },
     )
     return with_hash(market)
+
+
+def chosen_features(
+    panel: PricePanel, settings: FeatureSettings
+) -> tuple[list[Feature], list[Feature]]:
+    """Return the asset and the market features that the settings name.
+
+    Raises:
+        ConfigError: if one is unknown or the prices lack a column that it needs.
+    """
+    return (
+        features.choose(settings.asset, features.ASSET_FEATURES, panel, "features.asset"),
+        features.choose(settings.market, features.MARKET_FEATURES, panel, "features.market"),
+    )
 
 
 def with_hash(market: Market) -> Market:

@@ -137,8 +137,8 @@ def test_targets_leave_out_what_does_not_trade_and_cash_keeps_its_share():
 def test_perturbing_the_future_changes_nothing_before_it(t):
     from podracer.market.market import build_market
     from podracer.market.prices import PricePanel
-    from podracer.market.settings import FeatureSettings
     from podracer.market.sessions import sessions_of
+    from podracer.market.settings import FeatureSettings
 
     closes = random_closes(600, 4)
     dates = sessions_of("XNYS")[-1600:-1000].to_numpy("datetime64[D]")

@@ -1,61 +1,14 @@
-"""The product as a user has it: the command line, a real Prefect server, MLflow, DVC and Chromium."""
+"""`podracer run` as a user has it: a real Prefect server, MLflow, DVC and Chromium."""
 
 import json
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from pathlib import Path
 
 import pytest
-from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from tests.conftest import chromium_page
-
-ROOT = Path(__file__).parents[2]
-PODRACER = Path(sys.executable).with_name("podracer")
-SMALL = {
-    "name": "mega6",
-    "seed": 1,
-    "data": {"source": "bundled", "dataset": "mega6"},
-    "features": {
-        "asset": ["momentum_12_1", "reversal_1m"],
-        "market": ["log_return_1", "turbulence"],
-    },
-    "windows": {
-        "train": "2014-02-01 .. 2018-12-31",
-        "selection": "2019-01-01 .. 2020-12-31",
-        "lockbox": "2021-01-01 .. 2023-09-21",
-    },
-    "env": {"fee_bps": 10},
-    "pod": {"agents": 2, "steps": 2000, "cohorts": 4},
-    "hyperparameters": {"discount": 0.9},
-    "tournament": {"generations": 2, "pods": 2, "board_size": 4, "ensemble_size": 3},
-}
+from tests.flows.workspace import podracer, run_folder, workspace
 
 pytestmark = pytest.mark.timeout(400)
-
-
-def workspace(folder, **changes):
-    """A folder with settings and DVC, as after a clone."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "params.yaml").open("w") as file:
-        YAML().dump(SMALL | changes, file)
-    Repo.init(str(folder), no_scm=True).close()
-    return folder
-
-
-def podracer(folder, *arguments):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
-    environment["PATH"] = f"{PODRACER.parent}:{environment['PATH']}"
-    return subprocess.run(
-        [PODRACER, *arguments], cwd=folder, env=environment, capture_output=True, text=True
-    )
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +18,6 @@ def finished(tmp_path_factory):
     done = podracer(folder, "run")
     assert done.returncode == 0, done.stderr + done.stdout
     return folder, done.stdout
-
-
-def run_folder(folder):
-    (found,) = (folder / "runs").iterdir()
-    return found
 
 
 def test_a_run_ends_with_a_verdict_and_a_report(finished):
@@ -141,132 +89,3 @@ def test_the_report_opens_without_errors_and_asks_the_network_for_nothing(finish
         assert "Sharpe" in page.locator("table").first.inner_text()
         # No sideways scrolling of the page itself: wide tables scroll in their own boxes.
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_the_lockbox_stays_closed_until_a_backtest_and_its_openings_are_counted(tmp_path):
-    folder = workspace(tmp_path / "w", seed=3)
-    refused = podracer(folder, "backtest")
-    assert refused.returncode == 2
-    assert "there is no finished tournament" in refused.stderr
-    assert podracer(folder, "tournament").returncode == 0
-    assert not (folder / "store/ledger/openings.jsonl").exists()
-    assert podracer(folder, "backtest").returncode == 0
-    assert len((folder / "store/ledger/openings.jsonl").read_text().splitlines()) == 1
-
-
-def test_mistakes_end_with_one_line_and_code_2(tmp_path):
-    folder = workspace(tmp_path / "w")
-    for override, message in (
-        ("env.fee_bsp=1", "'env.fee_bsp' is not a setting. Did you mean 'fee_bps'?"),
-        ("data.tickers=[AAPL, TSLA]", "the data has no ticker 'TSLA'"),
-        ("pod.device=cuda", "pod.device: cuda was asked for, but"),
-        ("windows.train=2013-02-01 .. 2018-12-31", "need 253 sessions before the first day"),
-        ("windows.selection=2018-06-01 .. 2020-12-31", "selection starts on 2018-06-01"),
-    ):
-        done = podracer(folder, "run", "--set", override)
-        assert done.returncode == 2, override
-        assert message in done.stderr
-        assert "Traceback" not in done.stderr + done.stdout
-        assert len(done.stderr.strip().splitlines()) == 1
-    assert not (folder / "runs").exists()
-
-
-def test_dvc_repro_does_the_work_of_a_run_and_then_nothing(finished, tmp_path):
-    folder, _ = finished
-    pipeline = workspace(tmp_path / "dvc")
-    # The stages depend on the package's sources; here they are a copy beside the pipeline.
-    shutil.copytree(
-        ROOT / "podracer", pipeline / "podracer", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    shutil.copytree(ROOT / "data" / "bundled", pipeline / "data" / "bundled")
-    shutil.copy(ROOT / "dvc.yaml", pipeline)
-    shutil.copy(ROOT / ".dvcignore", pipeline)
-    environment = os.environ | {"PATH": f"{PODRACER.parent}:{os.environ['PATH']}"}
-
-    def dvc(*arguments):
-        done = subprocess.run(
-            [PODRACER.with_name("dvc"), *arguments],
-            cwd=pipeline,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    dvc("repro")
-    same = (pipeline / "pipeline/leaderboard.json").read_bytes()
-    assert same == (run_folder(folder) / "leaderboard.json").read_bytes()
-    assert "Data and pipelines are up to date" in dvc("repro")
-    dvc("remote", "add", "-d", "local", str(tmp_path / "remote"))
-    dvc("config", "remote.local.verify", "true")
-    dvc("push")
-    shutil.rmtree(pipeline / "data/raw/current")
-    shutil.rmtree(pipeline / ".dvc/cache")
-    dvc("pull")
-    from podracer.market.snapshot import read_snapshot
-
-    panel, name = read_snapshot(pipeline / "data/raw/current")
-    assert name == "mega6"
-    assert panel.content_hash
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def api(port, method, path, body=None):
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/api{path}",
-        method=method,
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        return json.loads(answer.read())
-
-
-def test_a_served_deployment_runs_with_changed_parameters(tmp_path):
-    folder, port = workspace(tmp_path / "serve"), free_port()
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
-    environment["PATH"] = f"{PODRACER.parent}:{environment['PATH']}"
-    log = (tmp_path / "log").open("w")
-    server = subprocess.Popen(
-        [PODRACER, "serve", "--port", str(port)],
-        cwd=folder,
-        env=environment,
-        stdout=log,
-        stderr=log,
-    )
-    try:
-        deadline = time.monotonic() + 120
-        deployment = None
-        while deployment is None and time.monotonic() < deadline:
-            time.sleep(1)
-            try:
-                deployment = api(port, "GET", "/deployments/name/retrain/retrain")
-            except OSError:
-                assert server.poll() is None, (tmp_path / "log").read_text()
-        assert deployment["schedules"][0]["schedule"]["cron"] == "0 23 * * 1-5"
-        settings = deployment["parameters"]["settings"]
-        settings["seed"] = 7
-        started = api(
-            port,
-            "POST",
-            f"/deployments/{deployment['id']}/create_flow_run",
-            {"parameters": {"settings": settings}},
-        )
-        state = "SCHEDULED"
-        while state not in ("COMPLETED", "FAILED", "CRASHED") and time.monotonic() < deadline + 120:
-            time.sleep(1)
-            state = api(port, "GET", f"/flow_runs/{started['id']}")["state_type"]
-        assert state == "COMPLETED"
-        artifacts = {a["key"] for a in api(port, "POST", "/artifacts/filter", {})}
-        assert {"mega6-leaderboard", "mega6-generations", "mega6-report"} <= artifacts
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(timeout=60)
-    (run,) = (folder / "runs").iterdir()
-    assert (run / "report.html").exists()

@@ -265,7 +265,7 @@ WINDOWS = {
 
 
 def sessions_between(first, last):
-    return DATES[(DATES >= first) & (DATES <= last)].to_numpy("datetime64[D]")
+    return DATES[(first <= DATES) & (last >= DATES)].to_numpy("datetime64[D]")
 
 
 def test_windows_cover_their_dates_and_the_embargo_cuts_the_later_ones():

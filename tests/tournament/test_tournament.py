@@ -227,7 +227,7 @@ def test_a_tournament_in_which_every_agent_fails_ends_with_the_reason(small_mark
         hyperparameters=PpoHyperparameters(learning_rate=1e38),
         settings=TournamentSettings(generations=1, pods=1, ranges={}),
     )
-    with pytest.raises(LeaderboardError, match="no agent has a defined score .non-finite loss"):
+    with pytest.raises(LeaderboardError, match=r"no agent has a defined score .non-finite loss"):
         orchestrator.run(broken, InlinePool(), MemoryBoard(4), Ledger(tmp_path))
 
 

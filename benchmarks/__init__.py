@@ -1,0 +1,1 @@
+"""Paired benchmarks: ratios in one run, never timings of one machine against another's."""

@@ -1,0 +1,145 @@
+"""DVC stages, served deployments, the closed lockbox and mistakes, with the real tools."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from podracer.market.snapshot import read_snapshot
+from tests.flows.workspace import PODRACER, environment, podracer, run_folder, workspace
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def test_the_lockbox_stays_closed_until_a_backtest_and_its_openings_are_counted(tmp_path):
+    folder = workspace(tmp_path / "w", seed=3)
+    refused = podracer(folder, "backtest")
+    assert refused.returncode == 2
+    assert "there is no finished tournament" in refused.stderr
+    assert podracer(folder, "tournament").returncode == 0
+    assert not (folder / "store/ledger/openings.jsonl").exists()
+    assert podracer(folder, "backtest").returncode == 0
+    assert len((folder / "store/ledger/openings.jsonl").read_text().splitlines()) == 1
+
+
+def test_mistakes_end_with_one_line_and_code_2(tmp_path):
+    folder = workspace(tmp_path / "w")
+    for override, message in (
+        ("env.fee_bsp=1", "'env.fee_bsp' is not a setting. Did you mean 'fee_bps'?"),
+        ("data.tickers=[AAPL, TSLA]", "the data has no ticker 'TSLA'"),
+        ("pod.device=cuda", "pod.device: cuda was asked for, but"),
+        ("windows.train=2013-02-01 .. 2018-12-31", "need 253 sessions before the first day"),
+        ("windows.selection=2018-06-01 .. 2020-12-31", "selection starts on 2018-06-01"),
+    ):
+        done = podracer(folder, "run", "--set", override)
+        assert done.returncode == 2, override
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr + done.stdout
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert not (folder / "runs").exists()
+
+
+def test_dvc_repro_does_the_work_of_a_run_and_then_nothing(tmp_path):
+    pipeline = workspace(tmp_path / "dvc")
+    # The stages depend on the package's sources; here they are a copy beside the pipeline.
+    shutil.copytree(
+        ROOT / "podracer", pipeline / "podracer", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copytree(ROOT / "data" / "bundled", pipeline / "data" / "bundled")
+    shutil.copy(ROOT / "dvc.yaml", pipeline)
+    shutil.copy(ROOT / ".dvcignore", pipeline)
+
+    def dvc(*arguments):
+        done = subprocess.run(
+            [PODRACER.with_name("dvc"), *arguments],
+            cwd=pipeline,
+            env=environment(),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    dvc("repro")
+    same = (pipeline / "pipeline/leaderboard.json").read_text()
+    assert same == podracer(pipeline, "leaderboard", "--json").stdout
+    skipped = podracer(pipeline, "run")
+    assert "skipped: nothing is new" in skipped.stdout
+    assert same == (run_folder(pipeline) / "leaderboard.json").read_text()
+    assert "Data and pipelines are up to date" in dvc("repro")
+    dvc("remote", "add", "-d", "local", str(tmp_path / "remote"))
+    dvc("config", "remote.local.verify", "true")
+    dvc("push")
+    shutil.rmtree(pipeline / "data/raw/current")
+    shutil.rmtree(pipeline / ".dvc/cache")
+    dvc("pull")
+    panel, name = read_snapshot(pipeline / "data/raw/current")
+    assert name == "mega6"
+    assert panel.content_hash
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def api(port, method, path, body=None):
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/api{path}",
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.loads(answer.read())
+
+
+def test_a_served_deployment_runs_with_changed_parameters(tmp_path):
+    folder, port = workspace(tmp_path / "serve"), free_port()
+    log = (tmp_path / "log").open("w")
+    server = subprocess.Popen(
+        [PODRACER, "serve", "--port", str(port)],
+        cwd=folder,
+        env=environment(),
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        deployment = None
+        while deployment is None and time.monotonic() < deadline:
+            time.sleep(1)
+            try:
+                deployment = api(port, "GET", "/deployments/name/retrain/retrain")
+            except OSError:
+                assert server.poll() is None, (tmp_path / "log").read_text()
+        assert deployment["schedules"][0]["schedule"]["cron"] == "0 23 * * 1-5"
+        settings = deployment["parameters"]["settings"]
+        settings["seed"] = 7
+        started = api(
+            port,
+            "POST",
+            f"/deployments/{deployment['id']}/create_flow_run",
+            {"parameters": {"settings": settings}},
+        )
+        state = "SCHEDULED"
+        while state not in ("COMPLETED", "FAILED", "CRASHED") and time.monotonic() < deadline + 120:
+            time.sleep(1)
+            state = api(port, "GET", f"/flow_runs/{started['id']}")["state_type"]
+        assert state == "COMPLETED"
+        artifacts = {a["key"] for a in api(port, "POST", "/artifacts/filter", {})}
+        assert {"mega6-leaderboard", "mega6-generations", "mega6-report"} <= artifacts
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(timeout=60)
+    (run,) = (folder / "runs").iterdir()
+    assert (run / "report.html").exists()
