@@ -91,6 +91,14 @@ def test_crowning_and_offering_again_add_nothing(played):
     assert len(client.search_model_versions("name = 'podracer-demo'")) == before
 
 
+def test_a_board_that_is_opened_again_goes_on_where_it_was(played):
+    store, board, summary, version, observations = played
+    again = MlflowBoard(store, board.identity, 6, observations)
+    assert again.run_id == board.run_id
+    assert tuple(again.offer(summary.entries)) == summary.entries
+    assert again.crown(summary.scored[:3]) == version
+
+
 def test_an_unknown_board_is_refused(played):
     with pytest.raises(LeaderboardError, match="there is no leaderboard 'nobody'"):
         read_board(played[0], "nobody")

@@ -80,7 +80,7 @@ class MlflowBoard:
         tags = {"run": identity.run} | identity.tags
         run = found[0] if found else self._client.create_run(experiment, tags=tags)
         self.run_id = str(run.info.run_id)
-        self._versions = {e.name: v for e, v in self._read()}
+        self._versions = {v.tags.get("agent", "ensemble"): v for v in self._found()}
 
     def entries(self) -> list[Entry]:
         """Return the entries, best first."""
@@ -154,12 +154,15 @@ class MlflowBoard:
 
     def _read(self) -> list[tuple[Entry, Any]]:
         """Return this tournament's entries with their versions, in order of registration."""
+        return [(_entry(v.tags), v) for v in self._found() if v.tags["kind"] == "agent"]
+
+    def _found(self) -> list[Any]:
+        """Return every version of this tournament, in order of registration."""
         found = self._client.search_model_versions(
             f"name = '{self.identity.model}' and tags.run = '{self.identity.run}'",
             max_results=10_000,
         )
-        ours = sorted((v for v in found if v.tags["kind"] == "agent"), key=lambda v: int(v.version))
-        return [(_entry(v.tags), v) for v in ours]
+        return sorted(found, key=lambda v: int(v.version))
 
     def _tag(self, entry: Entry, state: str) -> None:
         number = self._versions[entry.name].version

@@ -20,6 +20,7 @@ from podracer.tournament.entry import Entry, ranked
 from podracer.tournament.ledger import Ledger
 from podracer.tournament.selection import make_judge
 from podracer.tournament.settings import TournamentSettings
+from podracer.tournament.updater import update
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +146,10 @@ def run(
         )
         candidates = [entry for result in results for entry in judge.entries(result)]
         before = {e.name for e in entries}
-        entries = board.offer(candidates)
+        # The generator must see the board as it was at this generation: on a resumed run the stored
+        # board already holds later entries.
+        entries = update(entries, candidates, job.settings.board_size).entries
+        board.offer(candidates)
         num_trials += len(candidates)
         summary = _summarise(generation, results, candidates, entries, before)
         generations.append(summary)

@@ -220,6 +220,15 @@ def test_a_tournament_fills_its_board_and_is_the_same_whatever_order_pods_finish
     assert {e.weights_hash for e in other.entries}.isdisjoint({b[2] for b in boards[0]})
 
 
+def test_a_tournament_that_is_started_again_ends_with_the_same_board(small_market, tmp_path):
+    board = MemoryBoard(6)
+    first = orchestrator.run(job(small_market, tmp_path), InlinePool(), board, Ledger(tmp_path))
+    # The stored board now holds entries of the last generation, as after a kill.
+    again = orchestrator.run(job(small_market, tmp_path), InlinePool(), board, Ledger(tmp_path))
+    assert again == first
+    assert tuple(board.entries()) == first.entries
+
+
 def test_a_tournament_in_which_every_agent_fails_ends_with_the_reason(small_market, tmp_path):
     broken = job(
         small_market,
