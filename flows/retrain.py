@@ -11,7 +11,6 @@ from flows.tournament import tournament
 from podracer import pipeline
 from podracer.agents.checkpoint import write_text
 from podracer.config import PodracerSettings
-from podracer.market.market import open_market
 from podracer.pipeline import Outcome
 from tasks.reports import publish_report
 
@@ -24,19 +23,21 @@ def retrain(settings: PodracerSettings, force: bool = False) -> "Outcome | State
         settings: the whole configuration.
         force: backtest again even if nothing is new; finished pods are not trained twice.
     """
-    pipeline.preflight(settings)
+    known = pipeline.preflight(settings)
     # `.fn`: the steps' tasks belong to this run; a sub-flow run would cost a second each.
     seconds: dict[str, float] = {}
     with pipeline.timed(seconds, "ingest"):
         market, dvc_hash = ingest.fn(settings)
-    earlier = pipeline.finished(settings, open_market(market).meta["dataset_hash"])
+    earlier = pipeline.finished(settings, known.dataset_hash)
     if earlier is not None and not force:
         publish_report(earlier, settings.name)
         return Completed(
             name="Skipped", message=f"nothing is new; see {earlier.report}", data=earlier
         )
     with pipeline.timed(seconds, "tournament"):
-        folder = tournament.fn(settings, market, dvc_hash)
+        folder = pipeline.run_folder(settings, known.dataset_hash)
+        if not pipeline.has_champion(folder):
+            tournament.fn(settings, market, dvc_hash)
     with pipeline.timed(seconds, "backtest"):
         outcome = report(settings, market)
     write_text(folder / "timing.json", json.dumps(seconds))

@@ -1,6 +1,8 @@
 """Finds or starts a Prefect server on loopback, and stops what it started."""
 
+import ctypes
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 from podracer.errors import ServerError
 
 STARTUP_SECONDS = 120
+PR_SET_PDEATHSIG = 1
 # V1 UI: the newer one asks a session-replay service for its configuration even with analytics off.
 QUIET = {
     "DO_NOT_TRACK": "true",
@@ -78,7 +81,15 @@ def _drain() -> None:
 def _start(port: int, log: int) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "prefect", "server", "start"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
-    return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent
+    )
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to stop the server if this process is killed; elsewhere it would be left running."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:

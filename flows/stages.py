@@ -29,7 +29,7 @@ def tournament(settings: PodracerSettings) -> None:
     """Train, unless the same run is complete, and keep the leaderboard."""
     pipeline.preflight(settings)
     folder = pipeline.run_folder(settings, open_market(MARKET).meta["dataset_hash"])
-    if not (folder / "champion.json").exists():
+    if not pipeline.has_champion(folder):
         lineage = Lineage(_dvc_hash_of(RAW), pipeline.git_commit())
         if settings.pool.launcher == "inline":
             pipeline.tournament(settings, MARKET, InlinePool(), lineage)

@@ -139,6 +139,11 @@ def finished(settings: PodracerSettings, dataset_hash: str) -> Outcome | None:
     return Outcome(**facts | {"report": Path(facts["report"])})
 
 
+def has_champion(folder: Path) -> bool:
+    """Tell whether a run's tournament is complete; the champion's file is the last it writes."""
+    return (folder / "champion.json").exists()
+
+
 def require_tournament(settings: PodracerSettings, dataset_hash: str) -> None:
     """Refuse to go on where no tournament with these prices, settings and seed has finished.
 
@@ -146,7 +151,7 @@ def require_tournament(settings: PodracerSettings, dataset_hash: str) -> None:
         LeaderboardError: if there is none.
     """
     folder = run_folder(settings, dataset_hash)
-    if not (folder / "champion.json").exists():
+    if not has_champion(folder):
         raise LeaderboardError(
             f"{folder}: there is no finished tournament with these prices, settings and seed. "
             f"Run `podracer run` or `podracer tournament` first."
@@ -247,6 +252,7 @@ def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
     _write_numbers(folder, result, evidence)
     board = _board(settings, market, windows, folder.name, lineage)
     board.log_report(
+        crowned["version"],
         _flat_metrics(result),
         {
             "verdict": evidence.verdict,

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import mlflow
 import numpy as np
@@ -97,6 +98,21 @@ def test_a_board_that_is_opened_again_goes_on_where_it_was(played):
     assert again.run_id == board.run_id
     assert tuple(again.offer(summary.entries)) == summary.entries
     assert again.crown(summary.scored[:3]) == version
+
+
+def test_agents_trained_again_with_other_weights_replace_the_stored_ones(played):
+    store, board, summary, version, observations = played
+    identity = Identity("again", "run1", board.identity.tags)
+    first = MlflowBoard(store, identity, 6, observations)
+    first.offer(summary.entries)
+    old = first.crown(summary.scored[:2])
+    second = MlflowBoard(store, identity, 6, observations)
+    retrained = [
+        replace(e, weights_hash=f"{e.weights_hash[:-1]}x", score=e.score + 1)
+        for e in summary.entries
+    ]
+    assert second.offer(retrained) == retrained
+    assert second.crown(retrained[:2]) > old
 
 
 def test_an_unknown_board_is_refused(played):

@@ -45,7 +45,7 @@ def save(stem: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     write_text(stem.with_suffix(".json"), json.dumps(facts, indent=1, sort_keys=True))
     for older in stem.parent.glob(f"{stem.name}-*.safetensors"):
         if digest[:16] not in older.name:
-            older.unlink()
+            older.unlink(missing_ok=True)
 
 
 def load(stem: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

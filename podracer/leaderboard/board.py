@@ -73,7 +73,6 @@ class MlflowBoard:
         experiment = experiment_id(self._client, settings, identity.model)
         if not self._client.search_registered_models(f"name = '{identity.model}'"):
             self._client.create_registered_model(identity.model)
-        self._client.set_registered_model_tag(identity.model, "run", identity.run)
         found = self._client.search_runs(
             [experiment], f"tags.run = '{identity.run}'", max_results=1
         )
@@ -88,6 +87,7 @@ class MlflowBoard:
 
     def offer(self, candidates: Sequence[Entry]) -> list[Entry]:
         """Merge finished agents into the board; only those that enter become versions."""
+        self._forget_other_weights(candidates)
         change = update(self.entries(), candidates, self._capacity)
         with mlflow.start_run(run_id=self.run_id):
             for entry in change.entered:
@@ -99,8 +99,22 @@ class MlflowBoard:
             self._tag(entry, EVICTED)
         return change.entries
 
+    def _forget_other_weights(self, candidates: Sequence[Entry]) -> None:
+        """Evict stored agents that were trained again with another result.
+
+        A run's folder may be deleted and its agents trained anew by other code or on another CPU.
+        """
+        for entry in candidates:
+            stored = self._versions.get(entry.name)
+            if stored is not None and stored.tags["weights_hash"] != entry.weights_hash:
+                self._client.set_model_version_tag(
+                    self.identity.model, stored.version, "board", EVICTED
+                )
+                del self._versions[entry.name]
+
     def log_start(self, params: dict[str, Any], dataset: dict[str, str]) -> None:
         """Log the run's parameters and its dataset as an MLflow input."""
+        self._client.set_registered_model_tag(self.identity.model, "run", self.identity.run)
         logged = self._client.get_run(self.run_id)
         if logged.data.params:
             return
@@ -124,16 +138,17 @@ class MlflowBoard:
         ]
         self._client.log_batch(self.run_id, metrics=metrics)
 
-    def log_report(self, metrics: dict[str, float], tags: dict[str, str], report: Path) -> None:
-        """Log what the backtest found: metrics, evidence, and the report file."""
+    def log_report(
+        self, champion: int, metrics: dict[str, float], tags: dict[str, str], report: Path
+    ) -> None:
+        """Log what the backtest of a champion's version found: metrics, evidence, the report file."""
         self._client.log_batch(
             self.run_id, metrics=[Metric(k, v, 0, 0) for k, v in metrics.items()]
         )
         self._client.log_artifact(self.run_id, str(report))
-        version_ = self._client.get_model_version_by_alias(self.identity.model, "champion").version
         for key, value in tags.items():
             self._client.set_tag(self.run_id, key, value)
-            self._client.set_model_version_tag(self.identity.model, version_, key, value)
+            self._client.set_model_version_tag(self.identity.model, str(champion), key, value)
         self._client.set_terminated(self.run_id)
 
     def crown(self, members: Sequence[Entry]) -> int:
@@ -145,7 +160,7 @@ class MlflowBoard:
         leader = self._versions[members[0].name]
         self._client.set_registered_model_alias(self.identity.model, "leader", leader.version)
         champion = self._versions.get("ensemble")
-        if champion is None or champion.tags["members"] != ",".join(m.name for m in members):
+        if champion is None or champion.tags["hashes"] != _hashes(members):
             with mlflow.start_run(run_id=self.run_id):
                 champion = self._register("ensemble", members, _ensemble_tags(members))
             self._versions["ensemble"] = champion
@@ -234,11 +249,16 @@ def _tags(entry: Entry) -> dict[str, str]:
     return facts
 
 
+def _hashes(members: Sequence[Entry]) -> str:
+    return ",".join(m.weights_hash[:16] for m in members)
+
+
 def _ensemble_tags(members: Sequence[Entry]) -> dict[str, str]:
     return {
         "kind": "ensemble",
         "board": "",
         "members": ",".join(m.name for m in members),
+        "hashes": _hashes(members),
         "size": str(len(members)),
         "generation": str(max(m.generation for m in members)),
     }

@@ -71,7 +71,7 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
     result = PodResult(spec.name, spec.generation, agents, trainer.steps * len(agents), seconds)
     save_result(spec, result)
     for leftover in spec.folder.glob("state*"):
-        leftover.unlink()
+        leftover.unlink(missing_ok=True)
     logger.info("pod=%s steps=%d cpu_seconds=%.1f", spec.name, result.steps, seconds)
     return result
 

@@ -15,7 +15,7 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from queue import Queue
-from threading import Lock
+from threading import Lock, Thread
 
 from podracer.agents.checkpoint import write_text
 from podracer.errors import PodError
@@ -144,3 +144,12 @@ def _single_thread() -> None:
     import podracer.envs.kernel  # noqa: F401  compiled while the rest still starts
 
     torch.set_num_threads(1)
+    Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """End this worker when its parent is gone: a rerun would write into the same pod's folder."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -98,9 +98,15 @@ class Ledger:
         return Trials(count, np.array(ratios))
 
     def selection_returns(self, run: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return one run's trial returns (R, N), without the failed ones, and the benchmark's (R,)."""
-        frames = [pd.read_parquet(p) for p in sorted(self._trials.glob(f"*-{run}-g*.parquet"))]
-        benchmark_R = frames[0][BENCHMARK].to_numpy()
+        """Return the returns (R, N) of all trials that a run's choice competes with, and (R,).
+
+        These are its own and those of other runs on the same window with the same benchmark returns
+        (the same prices and costs), without the failed ones. The second is the benchmark's.
+        """
+        own = pd.read_parquet(min(self._trials.glob(f"*-{run}-g*.parquet")))[BENCHMARK]
+        stored = [pd.read_parquet(p) for p in sorted(self._trials.glob("*.parquet"))]
+        frames = [f for f in stored if f[BENCHMARK].equals(own)]
+        benchmark_R = own.to_numpy()
         trials = pd.concat([f.drop(columns=BENCHMARK) for f in frames], axis=1).dropna(axis=1)
         return trials.to_numpy(), benchmark_R
 

@@ -126,15 +126,16 @@ def test_the_ledger_counts_failed_and_earlier_trials_on_overlapping_windows(tmp_
     ledger.record("r1", "hash", [result("abc", returns, failed="b")], dates, benchmark)
     ledger.record("r1", "hash", [result("abc", returns, failed="b")], dates, benchmark)
     ledger.record("r3", "hash", [result("a", returns[:1])], later, benchmark)
-    ledger.record("r4", "other", [result("a", returns[:1])], dates, benchmark)
+    ledger.record("r4", "other", [result("a", returns[:1])], dates, benchmark + 0.001)
+    ledger.record("r5", "hash", [result("a", returns[1:2])], dates, benchmark)
     trials = ledger.trials("hash", dates)
-    excess = returns[[0, 2]] - benchmark
+    excess = returns[[0, 2, 1]] - benchmark
     expected = excess.mean(1) / excess.std(1, ddof=1)
-    assert trials.count == 3
+    assert trials.count == 4
     assert trials.excess_sharpe_N == pytest.approx(expected)
     assert trials.variance == pytest.approx(np.var(expected, ddof=1))
     kept, bench = ledger.selection_returns("r1")
-    assert kept == pytest.approx(returns[[0, 2]].T)
+    assert kept == pytest.approx(returns[[0, 2, 1]].T)
     assert bench == pytest.approx(benchmark)
 
 
