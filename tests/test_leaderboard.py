@@ -101,7 +101,7 @@ def test_a_board_that_is_opened_again_goes_on_where_it_was(played):
 
 
 def test_agents_trained_again_with_other_weights_replace_the_stored_ones(played):
-    store, board, summary, version, observations = played
+    store, board, summary, _, observations = played
     identity = Identity("again", "run1", board.identity.tags)
     first = MlflowBoard(store, identity, 6, observations)
     first.offer(summary.entries)

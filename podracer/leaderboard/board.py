@@ -87,6 +87,7 @@ class MlflowBoard:
 
     def offer(self, candidates: Sequence[Entry]) -> list[Entry]:
         """Merge finished agents into the board; only those that enter become versions."""
+        self._client.set_registered_model_tag(self.identity.model, "run", self.identity.run)
         self._forget_other_weights(candidates)
         change = update(self.entries(), candidates, self._capacity)
         with mlflow.start_run(run_id=self.run_id):
@@ -114,7 +115,6 @@ class MlflowBoard:
 
     def log_start(self, params: dict[str, Any], dataset: dict[str, str]) -> None:
         """Log the run's parameters and its dataset as an MLflow input."""
-        self._client.set_registered_model_tag(self.identity.model, "run", self.identity.run)
         logged = self._client.get_run(self.run_id)
         if logged.data.params:
             return
