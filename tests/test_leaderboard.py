@@ -108,7 +108,7 @@ def test_agents_trained_again_with_other_weights_replace_the_stored_ones(played)
     old = first.crown(summary.scored[:2])
     second = MlflowBoard(store, identity, 6, observations)
     retrained = [
-        replace(e, weights_hash=f"{e.weights_hash[:-1]}x", score=e.score + 1)
+        replace(e, weights_hash=f"x{e.weights_hash[1:]}", score=e.score + 1)
         for e in summary.entries
     ]
     assert second.offer(retrained) == retrained

@@ -140,6 +140,6 @@ def test_a_served_deployment_runs_with_changed_parameters(tmp_path):
         assert {"mega6-leaderboard", "mega6-generations", "mega6-report"} <= artifacts
     finally:
         server.send_signal(signal.SIGINT)
-        server.wait(timeout=60)
+        server.wait(timeout=120)
     (run,) = (folder / "runs").iterdir()
     assert (run / "report.html").exists()
