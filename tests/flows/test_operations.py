@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -139,7 +138,7 @@ def test_a_served_deployment_runs_with_changed_parameters(tmp_path):
         artifacts = {a["key"] for a in api(port, "POST", "/artifacts/filter", {})}
         assert {"mega6-leaderboard", "mega6-generations", "mega6-report"} <= artifacts
     finally:
-        server.send_signal(signal.SIGINT)
+        server.terminate()
         server.wait(timeout=120)
     (run,) = (folder / "runs").iterdir()
     assert (run / "report.html").exists()
