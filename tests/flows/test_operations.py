@@ -5,10 +5,12 @@ import shutil
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from podracer.market.snapshot import read_snapshot
 from tests.flows.workspace import PODRACER, environment, podracer, run_folder, workspace
@@ -91,6 +93,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
+@retry(
+    # On two busy cores the server answers 503 while its database is locked.
+    retry=retry_if_exception(lambda e: isinstance(e, urllib.error.HTTPError) and e.code == 503),
+    stop=stop_after_delay(60),
+    wait=wait_fixed(1),
+    reraise=True,
+)
 def api(port, method, path, body=None):
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/api{path}",
