@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -231,23 +232,7 @@ def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
         settings.seed,
     )
     evidence = _weigh(market, windows, folder.name, ledger, result)
-    provenance = Provenance(
-        name=settings.name,
-        champion_version=crowned["version"],
-        members=len(members),
-        dataset=market.meta["name"],
-        dataset_hash=market.meta["dataset_hash"],
-        dvc_hash=lineage.dvc_hash,
-        market_hash=market.hash,
-        config_hash=settings.config_hash,
-        git_commit=lineage.git_commit,
-        seed=settings.seed,
-        fee_bps=settings.env.fee_bps,
-        fill=settings.env.fill,
-        initial_cash=settings.env.initial_cash,
-        openings=openings,
-        caveats=caveats(settings.data),
-    )
+    provenance = _provenance(settings, market, crowned, len(members), openings)
     report = write_report(folder / "report.html", result, summary, evidence, provenance)
     _write_numbers(folder, result, evidence)
     board = _board(settings, market, windows, folder.name, lineage)
@@ -274,6 +259,29 @@ def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
     facts = asdict(outcome) | {"report": str(report)}
     write_text(folder / "outcome.json", json.dumps(facts, indent=1))
     return outcome
+
+
+def _provenance(
+    settings: PodracerSettings, market: Market, crowned: dict[str, Any], members: int, openings: int
+) -> Provenance:
+    """Say where a champion comes from; `crowned` is the content of champion.json."""
+    return Provenance(
+        name=settings.name,
+        champion_version=crowned["version"],
+        members=members,
+        dataset=market.meta["name"],
+        dataset_hash=market.meta["dataset_hash"],
+        dvc_hash=crowned["dvc_hash"],
+        market_hash=market.hash,
+        config_hash=settings.config_hash,
+        git_commit=crowned["git_commit"],
+        seed=settings.seed,
+        fee_bps=settings.env.fee_bps,
+        fill=settings.env.fill,
+        initial_cash=settings.env.initial_cash,
+        openings=openings,
+        caveats=caveats(settings.data),
+    )
 
 
 def leaderboard_json(entries: Sequence[Entry]) -> str:
