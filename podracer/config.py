@@ -90,8 +90,8 @@ class PodracerSettings(Settings):
         return canonical_hash(facts)
 
     def run_key(self, dataset_hash: str) -> str:
-        """The name of the one result that these prices, this configuration and this seed have."""
-        return canonical_hash([dataset_hash, self.config_hash, self.seed])[:16]
+        """The name of the one run that fills this leaderboard from these prices, settings and seed."""
+        return canonical_hash([self.name, dataset_hash, self.config_hash, self.seed])[:16]
 
 
 def load_settings(path: Path, overrides: Sequence[str] = ()) -> PodracerSettings:
@@ -121,7 +121,7 @@ def load_settings(path: Path, overrides: Sequence[str] = ()) -> PodracerSettings
     try:
         return PodracerSettings.model_validate(_plain(tree))
     except ValidationError as error:
-        raise ConfigError(_explain(error, tree, path)) from error
+        raise ConfigError(_explain(error, tree, path, overrides)) from error
 
 
 def _apply(tree: Any, override: str) -> None:
@@ -144,12 +144,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _explain(error: ValidationError, tree: Any, path: Path) -> str:
+def _explain(error: ValidationError, tree: Any, path: Path, overrides: Sequence[str]) -> str:
     """Say in one line where the first problem is, what came, and what was expected."""
     first = error.errors(include_url=False)[0]
     keys = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
-    where = f"{path}:{line}" if (line := _line_of(tree, keys)) else str(path)
     dotted = ".".join(keys)
+    where = f"{path}:{line}" if (line := _line_of(tree, keys)) else str(path)
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key and f"{dotted}.".startswith(f"{key}."):
+            where = f"--set {override}"
     if first["type"] == "extra_forbidden":
         known = _fields_at(keys[:-1])
         nearest = difflib.get_close_matches(keys[-1], known, n=1, cutoff=0.5)

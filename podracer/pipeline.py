@@ -33,7 +33,7 @@ from podracer.pods.device import resolve_device
 from podracer.report.report import Provenance, write_report
 from podracer.tournament import gate, orchestrator
 from podracer.tournament.entry import Entry
-from podracer.tournament.ledger import Ledger, Opening
+from podracer.tournament.ledger import Ledger, Opening, stretch
 from podracer.tournament.orchestrator import (
     TournamentJob,
     TrainingPool,
@@ -218,11 +218,9 @@ def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
     ledger = Ledger(settings.store.ledger)
     members = summary.scored[: settings.tournament.ensemble_size]
     lockbox = windows.lockbox
-    dates_R = market.dates_D[lockbox.start + 1 : lockbox.stop]
-    opening = Opening(
-        str(market.meta["dataset_hash"]), str(dates_R[0]), str(dates_R[-1]), folder.name
+    opening = ledger.open_lockbox(
+        folder.name, stretch(market.tickers, lockbox.return_dates(market.dates_D))
     )
-    openings = ledger.open_lockbox(opening)
     result = backtest(
         market,
         windows,
@@ -231,8 +229,11 @@ def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
         load_agents([members[0].checkpoint]),
         settings.seed,
     )
-    evidence = _weigh(market, windows, folder.name, ledger, result)
-    provenance = _provenance(settings, market, crowned, len(members), openings)
+    trials = ledger.trials(stretch(market.tickers, windows.selection.return_dates(market.dates_D)))
+    evidence = gate.weigh(
+        result.returns_of(CHAMPION), result.returns_of(BENCHMARK), trials, opening
+    )
+    provenance = _provenance(settings, market, crowned, len(members), opening)
     report = write_report(folder / "report.html", result, summary, evidence, provenance)
     _write_numbers(folder, result, evidence)
     board = _board(settings, market, windows, folder.name, lineage)
@@ -241,7 +242,8 @@ def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
         _flat_metrics(result),
         {
             "verdict": evidence.verdict,
-            "openings": str(openings),
+            "lockbox_openings": str(opening.number),
+            "lockbox_selections": str(opening.selections),
             "trials": str(evidence.num_trials),
         },
         report,
@@ -262,7 +264,11 @@ def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
 
 
 def _provenance(
-    settings: PodracerSettings, market: Market, crowned: dict[str, Any], members: int, openings: int
+    settings: PodracerSettings,
+    market: Market,
+    crowned: dict[str, Any],
+    members: int,
+    opening: Opening,
 ) -> Provenance:
     """Say where a champion comes from; `crowned` is the content of champion.json."""
     return Provenance(
@@ -279,7 +285,7 @@ def _provenance(
         fee_bps=settings.env.fee_bps,
         fill=settings.env.fill,
         initial_cash=settings.env.initial_cash,
-        openings=openings,
+        opening=opening,
         caveats=caveats(settings.data),
     )
 
@@ -347,23 +353,6 @@ def _observation_batch(market: Market, windows: Windows) -> np.ndarray:
         ],
         axis=1,
     ).astype(np.float32)
-
-
-def _weigh(
-    market: Market, windows: Windows, run: str, ledger: Ledger, result: BacktestResult
-) -> gate.Evidence:
-    window = windows.selection
-    trials = ledger.trials(
-        str(market.meta["dataset_hash"]), market.dates_D[window.start + 1 : window.stop]
-    )
-    selection_RN, benchmark_R = ledger.selection_returns(run)
-    return gate.weigh(
-        selection_RN,
-        benchmark_R,
-        result.returns_of(CHAMPION),
-        result.returns_of(BENCHMARK),
-        trials,
-    )
 
 
 def _flat_metrics(result: BacktestResult) -> dict[str, float]:

@@ -47,6 +47,10 @@ def test_a_missing_file_and_a_bad_override_are_refused(tmp_path):
         load_settings(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="--set x: expected key=value"):
         load(tmp_path, WINDOWS, "x")
+    with pytest.raises(ConfigError, match="^--set pod.stepz=3: 'pod.stepz' is not a setting"):
+        load(tmp_path, WINDOWS, "pod.stepz=3")
+    with pytest.raises(ConfigError, match="^--set pod={steps: x}: pod.steps: input should be"):
+        load(tmp_path, WINDOWS, "pod={steps: x}")
 
 
 def test_overrides_replace_values_and_may_add_sections(tmp_path):
@@ -61,7 +65,8 @@ def test_the_hash_covers_what_may_change_a_result_and_nothing_else(tmp_path):
         assert load(tmp_path, WINDOWS, same).config_hash == base.config_hash
     for other in ("pod.agents=4", "env.fee_bps=5", "windows.train=9y", "pod.cohorts=8"):
         assert load(tmp_path, WINDOWS, other).config_hash != base.config_hash
-    assert base.run_key("prices") != load(tmp_path, WINDOWS, "seed=5").run_key("prices")
+    for other in ("seed=5", "name=other"):
+        assert load(tmp_path, WINDOWS, other).run_key("prices") != base.run_key("prices")
     assert base.run_key("prices") != base.run_key("other prices")
 
 

@@ -72,7 +72,7 @@ def rollout(
         weights_RAE[r] = weights_AE
         dropped_E += step.dropped_E
     return Rollout(
-        dates_R=np.asarray(market.dates_D[window.start + 1 : window.stop]),
+        dates_R=window.return_dates(market.dates_D),
         returns_RE=equity_RE[1:] / equity_RE[:-1] - 1.0,
         equity_RE=equity_RE[1:] / UNITS_PER_DOLLAR,
         weights_RAE=weights_RAE,

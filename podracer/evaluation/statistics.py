@@ -143,14 +143,18 @@ def years_needed(returns_R: np.ndarray, confidence: float = 0.95) -> Metric:
     return Metric(float(sessions / SESSIONS_A_YEAR))
 
 
-def superior_predictive_ability(
-    returns_RN: np.ndarray, benchmark_R: np.ndarray, seed: int = 1
-) -> float:
+def superior_predictive_ability(excess_RN: np.ndarray, seed: int = 1) -> float:
     """Return Hansen's (2005) SPA p-value: no trial is better than the benchmark.
 
     Consistent p-value, studentised, stationary bootstrap with mean block 10, by `arch`.
+
+    Args:
+        excess_RN: each trial's returns over the benchmark's.
+        seed: of the resamples.
     """
-    # arch compares losses: a return is a negative loss.
-    test = SPA(-benchmark_R, -returns_RN, block_size=MEAN_BLOCK, reps=RESAMPLES, seed=seed)
+    # arch compares losses: a return is a negative loss, and the benchmark's excess is 0.
+    test = SPA(
+        np.zeros(len(excess_RN)), -excess_RN, block_size=MEAN_BLOCK, reps=RESAMPLES, seed=seed
+    )
     test.compute()
     return float(test.pvalues["consistent"])

@@ -6,6 +6,7 @@ the first of them measured from the initial capital at the close of `start`.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
@@ -67,6 +68,10 @@ class Window:
         """Daily returns of the window."""
         return self.stop - self.start - 1
 
+    def return_dates(self, dates_D: np.ndarray) -> np.ndarray:
+        """Return the sessions of the window's daily returns: all but its first."""
+        return np.asarray(dates_D[self.start + 1 : self.stop])
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -76,7 +81,7 @@ class Windows:
     selection: Window
     lockbox: Window
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Window]:
         return iter((self.train, self.selection, self.lockbox))
 
 

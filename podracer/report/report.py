@@ -16,6 +16,7 @@ from podracer.backtest.baselines import BENCHMARK
 from podracer.evaluation.metrics import Metric
 from podracer.report import charts
 from podracer.tournament.gate import Evidence
+from podracer.tournament.ledger import Opening
 from podracer.tournament.orchestrator import TournamentSummary
 
 PERCENT = {
@@ -30,7 +31,7 @@ TAIL = {"value_at_risk_95": "VaR 95 %, daily", "expected_shortfall_95": "ES 95 %
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a result comes from and how often the lockbox was opened."""
+    """Where a result comes from and who had looked at its lockbox before."""
 
     name: str
     champion_version: int
@@ -45,7 +46,7 @@ class Provenance:
     fee_bps: float
     fill: str
     initial_cash: float
-    openings: int
+    opening: Opening
     caveats: tuple[str, ...]
 
 

@@ -15,7 +15,7 @@ from podracer.evaluation.statistics import (
     superior_predictive_ability,
     years_needed,
 )
-from podracer.tournament.ledger import Trials
+from podracer.tournament.ledger import Opening, Trials
 
 LARGEST_P_VALUE = 0.05
 SMALLEST_DEFLATED_SHARPE = 0.95
@@ -44,22 +44,17 @@ class Evidence:
 
 
 def weigh(
-    selection_RN: np.ndarray,
-    selection_benchmark_R: np.ndarray,
-    champion_R: np.ndarray,
-    benchmark_R: np.ndarray,
-    trials: Trials,
+    champion_R: np.ndarray, benchmark_R: np.ndarray, trials: Trials, opening: Opening
 ) -> Evidence:
     """Weigh the champion against the benchmark.
 
     Args:
-        selection_RN: every trial's returns on the selection window.
-        selection_benchmark_R: the benchmark's there.
         champion_R: the champion's returns in the lockbox.
         benchmark_R: the benchmark's there.
-        trials: all trials that stand behind the choice.
+        trials: all trials that stand behind the choice, on the selection window.
+        opening: of this lockbox.
     """
-    p_value = superior_predictive_ability(selection_RN, selection_benchmark_R)
+    p_value = superior_predictive_ability(trials.excess_RN)
     excess_R = champion_R - benchmark_R
     if np.ptp(excess_R) <= 1e-12:
         none = Metric(None, "the champion is the benchmark")
@@ -74,9 +69,11 @@ def weigh(
     # Nothing found on the selection window supports a champion that then fell behind.
     if is_ahead and any(passed):
         verdict = "strong" if all(passed) else "supported"
-    statement = (
-        _refusal(needed) if verdict == "not enough evidence" else f"{verdict} by the evidence"
-    )
+    statement = _refusal(needed)
+    if verdict != "not enough evidence":
+        # Evidence from days that an earlier decision was made on is weaker than it looks.
+        seen = "" if opening.is_first_look else ", but in a lockbox that was looked at before"
+        statement = f"{verdict} by the evidence{seen}"
     return Evidence(
         p_value,
         Metric(deflated),

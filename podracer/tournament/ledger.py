@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,19 +19,51 @@ from podracer.evaluation.statistics import sharpe_per_session
 from podracer.pods.spec import PodResult
 
 BENCHMARK = "benchmark"
+SHARED_DATES = 0.9
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of a universe's history that was looked at.
+
+    Prices that grow by a day or are restated stay the same history, so tickers and dates name it,
+    not a content hash.
+
+    Attributes:
+        tickers: the universe.
+        first: first session, as an ISO date.
+        last: last session.
+    """
+
+    tickers: tuple[str, ...]
+    first: str
+    last: str
+
+    def overlaps(self, other: "Stretch") -> bool:
+        """Tell whether one look told anything about the other: a shared ticker on a shared day."""
+        on_a_shared_day = self.first <= other.last and other.first <= self.last
+        return on_a_shared_day and not set(self.tickers).isdisjoint(other.tickers)
+
+
+def stretch(tickers: Sequence[str], dates_R: np.ndarray) -> Stretch:
+    """Return the stretch that a universe and the dates of daily returns cover."""
+    return Stretch(tuple(tickers), *(str(d.astype("datetime64[D]")) for d in dates_R[[0, -1]]))
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Trials whose selection window overlaps a given one, on the same prices.
+    """All trials that stand behind a choice.
 
     Attributes:
         count: all of them, the failed ones too.
         excess_sharpe_N: Sharpe ratio per session of each trial's return over the benchmark's.
+        excess_RN: those returns, of the trials that share at least 90 % of the choosing run's
+            dates, on the dates that they all share.
     """
 
     count: int
     excess_sharpe_N: np.ndarray
+    excess_RN: np.ndarray
 
     @property
     def variance(self) -> float:
@@ -40,12 +73,22 @@ class Trials:
 
 @dataclass(frozen=True)
 class Opening:
-    """One opening of a lockbox."""
+    """One opening of a lockbox.
 
-    dataset_hash: str
-    first: str
-    last: str
+    Attributes:
+        number: how many different runs have now opened a lockbox that overlaps with this one.
+        selections: how many other runs had chosen agents on days of it before.
+    """
+
     run: str
+    lockbox: Stretch
+    number: int
+    selections: int
+
+    @property
+    def is_first_look(self) -> bool:
+        """Whether nothing was decided or reported on these days before."""
+        return self.number == 1 and self.selections == 0
 
 
 class Ledger:
@@ -60,7 +103,7 @@ class Ledger:
     def record(
         self,
         run: str,
-        dataset_hash: str,
+        tickers: Sequence[str],
         results: Sequence[PodResult],
         dates_R: np.ndarray,
         benchmark_R: np.ndarray,
@@ -74,63 +117,77 @@ class Ledger:
             returns_R = agent.selection_returns_R
             columns[agent.name] = np.full(len(dates_R), np.nan) if returns_R is None else returns_R
         frame = pd.DataFrame(columns, index=pd.DatetimeIndex(dates_R, name="date"))
-        generation = results[0].generation
-        path = self._trials / f"{dataset_hash[:12]}-{run}-g{generation:03d}.parquet"
+        frame.attrs = {"run": run, "tickers": list(tickers)}
+        path = self._trials / f"{run}-g{results[0].generation:03d}.parquet"
         part = path.with_suffix(".part")
         frame.to_parquet(part, compression="zstd")
         part.replace(path)
 
-    def trials(self, dataset_hash: str, dates_R: np.ndarray) -> Trials:
-        """Return all trials on the same prices whose selection window overlaps these dates."""
-        count, ratios = 0, []
-        first, last = pd.Timestamp(dates_R[0]), pd.Timestamp(dates_R[-1])
-        for path in sorted(self._trials.glob(f"{dataset_hash[:12]}-*.parquet")):
-            frame = pd.read_parquet(path)
-            if frame.index[0] > last or frame.index[-1] < first:
-                continue
-            excess = frame.drop(columns=BENCHMARK).sub(frame[BENCHMARK], axis=0)
-            count += excess.shape[1]
-            ratios += [
-                sharpe_per_session(excess[name].to_numpy())
-                for name in excess.columns
-                if excess[name].notna().all() and excess[name].std() > 0
-            ]
-        return Trials(count, np.array(ratios))
+    def trials(self, selection: Stretch) -> Trials:
+        """Return all trials whose selection window overlaps the given one."""
+        excesses = [
+            frame.drop(columns=BENCHMARK).sub(frame[BENCHMARK], axis=0)
+            for frame, seen in self._recorded()
+            if seen.overlaps(selection)
+        ]
+        ratios = [
+            sharpe_per_session(excess[name].to_numpy())
+            for excess in excesses
+            for name in excess.columns
+            if excess[name].notna().all() and excess[name].std() > 0
+        ]
+        return Trials(
+            count=sum(excess.shape[1] for excess in excesses),
+            excess_sharpe_N=np.array(ratios),
+            excess_RN=_on_shared_dates(excesses, selection),
+        )
 
-    def selection_returns(self, run: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the returns (R, N) of all trials that a run's choice competes with, and (R,).
-
-        These are its own and those of other runs on the same window with the same benchmark returns
-        (the same prices and costs), without the failed ones. The second is the benchmark's.
-        """
-        own = pd.read_parquet(min(self._trials.glob(f"*-{run}-g*.parquet")))[BENCHMARK]
-        stored = [pd.read_parquet(p) for p in sorted(self._trials.glob("*.parquet"))]
-        frames = [f for f in stored if f[BENCHMARK].equals(own)]
-        benchmark_R = own.to_numpy()
-        trials = pd.concat([f.drop(columns=BENCHMARK) for f in frames], axis=1).dropna(axis=1)
-        return trials.to_numpy(), benchmark_R
-
-    def open_lockbox(self, opening: Opening) -> int:
-        """Note an opening; return how often this window has now been opened by different runs.
-
-        Overlapping windows on the same prices count: what was seen there was seen.
-        """
+    def open_lockbox(self, run: str, lockbox: Stretch) -> Opening:
+        """Note an opening, once a run; returns it as it was noted the first time."""
         with FileLock(self._folder / "openings.lock", timeout=60):
             openings = self.openings()
-            if opening not in openings:
-                openings.append(opening)
-                lines = [json.dumps(asdict(o), sort_keys=True) for o in openings]
-                write_text(self._openings, "\n".join(lines) + "\n")
-        return sum(_overlap(o, opening) for o in openings[: openings.index(opening) + 1])
+            for opening in openings:
+                if (opening.run, opening.lockbox) == (run, lockbox):
+                    return opening
+            earlier = {o.run for o in openings if o.lockbox.overlaps(lockbox)}
+            chose = {
+                frame.attrs["run"] for frame, seen in self._recorded() if seen.overlaps(lockbox)
+            }
+            opening = Opening(run, lockbox, len(earlier | {run}), len(chose - {run}))
+            lines = [json.dumps(asdict(o), sort_keys=True) for o in (*openings, opening)]
+            write_text(self._openings, "\n".join(lines) + "\n")
+        return opening
 
     def openings(self) -> list[Opening]:
         """Return every opening so far, the oldest first."""
         if not self._openings.exists():
             return []
         lines = self._openings.read_text(encoding="utf-8").splitlines()
-        return [Opening(**json.loads(line)) for line in lines]
+        return [_opening(json.loads(line)) for line in lines]
+
+    def _recorded(self) -> list[tuple[pd.DataFrame, Stretch]]:
+        """Return every generation's returns with the stretch that they were chosen on."""
+        frames = [pd.read_parquet(path) for path in sorted(self._trials.glob("*.parquet"))]
+        return [(f, stretch(f.attrs["tickers"], f.index.to_numpy())) for f in frames]
 
 
-def _overlap(one: Opening, other: Opening) -> bool:
-    same_prices = one.dataset_hash == other.dataset_hash
-    return same_prices and one.first <= other.last and other.first <= one.last
+def _opening(facts: dict[str, Any]) -> Opening:
+    lockbox = facts["lockbox"]
+    return Opening(
+        **facts | {"lockbox": Stretch(**lockbox | {"tickers": tuple(lockbox["tickers"])})}
+    )
+
+
+def _on_shared_dates(excesses: Sequence[pd.DataFrame], selection: Stretch) -> np.ndarray:
+    """Align trials by date, so that they can be compared with each other.
+
+    A nightly run's window ends a day later than yesterday's: a trial that shares nearly all dates
+    is compared on those, one that shares fewer would cost too many of them.
+    """
+    within = [e.loc[selection.first : selection.last] for e in excesses]
+    longest = max(map(len, within), default=0)
+    near = [e for e in within if len(e) >= SHARED_DATES * longest]
+    if not near:
+        return np.empty((0, 0))
+    shared: np.ndarray = pd.concat(near, axis=1, join="inner").dropna(axis=1).to_numpy()
+    return shared

@@ -136,12 +136,11 @@ def run(
     for generation in range(1, job.settings.generations + 1):
         specs = [_pod_spec(job, generation, p, entries) for p in range(1, job.settings.pods + 1)]
         results = _train(pool, specs)
-        window = job.windows.selection
         ledger.record(
             job.run,
-            str(job.market.meta["dataset_hash"]),
+            job.market.tickers,
             results,
-            job.market.dates_D[window.start + 1 : window.stop],
+            job.windows.selection.return_dates(job.market.dates_D),
             judge.selection.benchmark_R,
         )
         candidates = [entry for result in results for entry in judge.entries(result)]

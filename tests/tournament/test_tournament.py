@@ -22,7 +22,7 @@ from podracer.pods.spec import AgentResult, PodResult
 from podracer.tournament import gate, orchestrator
 from podracer.tournament.entry import Entry, ranked
 from podracer.tournament.generator import next_agents, parent_chances
-from podracer.tournament.ledger import Ledger, Opening, Trials
+from podracer.tournament.ledger import Ledger, Opening, Trials, stretch
 from podracer.tournament.memory_board import MemoryBoard
 from podracer.tournament.orchestrator import TournamentJob, load_summary
 from podracer.tournament.settings import TournamentSettings
@@ -117,55 +117,77 @@ def result(names, returns, failed=()):
     )
 
 
-def test_the_ledger_counts_failed_and_earlier_trials_on_overlapping_windows(tmp_path):
+def days(first, count):
+    return np.datetime64(first) + np.arange(count)
+
+
+def test_the_ledger_counts_failed_and_earlier_trials_that_share_a_name_and_a_day(tmp_path):
     ledger = Ledger(tmp_path)
     rng = np.random.default_rng(0)
-    dates = np.arange("2015-01-01", "2015-04-11", dtype="datetime64[D]")
-    later = dates + np.timedelta64(1000, "D")
-    benchmark, returns = rng.normal(0, 0.01, 100), rng.normal(0, 0.01, (3, 100))
-    ledger.record("r1", "hash", [result("abc", returns, failed="b")], dates, benchmark)
-    ledger.record("r1", "hash", [result("abc", returns, failed="b")], dates, benchmark)
-    ledger.record("r3", "hash", [result("a", returns[:1])], later, benchmark)
-    ledger.record("r4", "other", [result("a", returns[:1])], dates, benchmark + 0.001)
-    ledger.record("r5", "hash", [result("a", returns[1:2])], dates, benchmark)
-    trials = ledger.trials("hash", dates)
-    excess = returns[[0, 2, 1]] - benchmark
-    expected = excess.mean(1) / excess.std(1, ddof=1)
-    assert trials.count == 4
-    assert trials.excess_sharpe_N == pytest.approx(expected)
-    assert trials.variance == pytest.approx(np.var(expected, ddof=1))
-    kept, bench = ledger.selection_returns("r1")
-    assert kept == pytest.approx(returns[[0, 2, 1]].T)
-    assert bench == pytest.approx(benchmark)
+    dates = days("2015-01-01", 100)
+    benchmark, returns = rng.normal(0, 0.01, 100), rng.normal(0, 0.01, (5, 100))
+    for _ in range(2):
+        ledger.record("r1", "XY", [result("abc", returns[:3], failed="b")], dates, benchmark)
+    ledger.record("years later", "XY", [result("a", returns[:1])], dates + 1000, benchmark)
+    ledger.record("other names", "Z", [result("a", returns[:1])], dates, benchmark)
+    # A night later and one name more: nearly the same window, other costs, another benchmark.
+    ledger.record("next night", "YZ", [result("a", returns[3:4])], dates + 1, benchmark / 2)
+    ledger.record("half a window", "X", [result("a", returns[4:])], dates + 50, benchmark)
+    trials = ledger.trials(stretch("XY", dates))
+    excess = returns - np.array([1, 1, 1, 0.5, 1])[:, None] * benchmark
+    # Files are read in order of their names.
+    expected = {n: excess[n].mean() / excess[n].std(ddof=1) for n in (4, 3, 0, 2)}
+    assert trials.count == 5
+    assert trials.excess_sharpe_N == pytest.approx(list(expected.values()))
+    assert trials.variance == pytest.approx(np.var(list(expected.values()), ddof=1))
+    shared = [excess[3][:99], excess[0][1:], excess[2][1:]]
+    assert trials.excess_RN == pytest.approx(np.stack(shared, axis=1))
 
 
-def test_every_opening_of_a_lockbox_is_counted_once_a_run(tmp_path):
+def test_a_lockbox_remembers_who_opened_it_and_who_chose_on_its_days(tmp_path):
     ledger = Ledger(tmp_path)
-    first = Opening("h", "2018-01-01", "2019-01-01", "r1")
-    assert ledger.open_lockbox(first) == 1
-    assert ledger.open_lockbox(first) == 1
-    assert ledger.open_lockbox(replace(first, run="r2", first="2018-06-01")) == 2
-    assert ledger.open_lockbox(replace(first, dataset_hash="other")) == 1
-    assert ledger.open_lockbox(Opening("h", "2020-01-01", "2021-01-01", "r3")) == 1
-    assert ledger.open_lockbox(first) == 1
+    year = stretch("XY", days("2018-01-01", 365))
+
+    def looks(run, window):
+        opening = ledger.open_lockbox(run, window)
+        return opening.number, opening.selections
+
+    assert looks("r1", year) == (1, 0)
+    assert ledger.open_lockbox("r1", year).is_first_look
+    assert looks("r2", stretch("XY", days("2018-12-31", 365))) == (2, 0)
+    assert looks("r3", stretch("Y", days("2018-06-01", 365))) == (3, 0)
+    assert looks("r4", stretch("Z", days("2018-06-01", 365))) == (1, 0)
+    assert looks("r5", stretch("XY", days("2020-01-01", 365))) == (1, 0)
+    assert looks("r1", year) == (1, 0)
+    returns = np.zeros((1, 365))
+    ledger.record("r6", "XW", [result("a", returns)], days("2021-01-01", 365), returns[0])
+    assert looks("r6", stretch("XW", days("2022-03-01", 365))) == (1, 0)
+    seen = ledger.open_lockbox("r7", stretch("XY", days("2021-06-01", 180)))
+    assert (seen.number, seen.selections, seen.is_first_look) == (1, 1, False)
 
 
 def test_the_gate_supports_a_planted_lead_and_refuses_noise_and_a_laggard():
     rng = np.random.default_rng(1)
     benchmark = rng.normal(0.0005, 0.01, 750)
     noise = rng.normal(0, 0.002, (750, 20)) + benchmark[:, None]
-    trials = Trials(20, rng.normal(0, 0.03, 20))
-    refused = gate.weigh(noise, benchmark, noise[:, 0], benchmark, trials)
+    ratios = rng.normal(0, 0.03, 20)
+    in_vain = Trials(20, ratios, noise - benchmark[:, None])
+    found = Trials(20, ratios, noise + 0.0006 - benchmark[:, None])
+    first = Opening("r", stretch("XY", days("2018-01-01", 750)), 1, 0)
+    refused = gate.weigh(noise[:, 0], benchmark, in_vain, first)
     assert refused.verdict == "not enough evidence"
-    winners = noise + 0.0006
-    strong = gate.weigh(winners, benchmark, winners[:, 0], benchmark, trials)
-    assert strong.verdict == "strong"
-    behind = gate.weigh(winners, benchmark, benchmark - 0.001 + noise[:, 1] * 0, benchmark, trials)
+    winner = noise[:, 0] + 0.0006
+    strong = gate.weigh(winner, benchmark, found, first)
+    assert (strong.verdict, strong.statement) == ("strong", "strong by the evidence")
+    for seen in (replace(first, number=2), replace(first, selections=1)):
+        statement = gate.weigh(winner, benchmark, found, seen).statement
+        assert statement == "strong by the evidence, but in a lockbox that was looked at before"
+    behind = gate.weigh(benchmark - 0.001, benchmark, found, first)
     assert behind.verdict == "not enough evidence"
-    lagging = gate.weigh(winners, benchmark, noise[:, 1] - 0.001, benchmark, trials)
+    lagging = gate.weigh(noise[:, 1] - 0.001, benchmark, found, first)
     assert lagging.verdict == "not enough evidence"
     assert "was not ahead of equal weight" in lagging.statement
-    same = gate.weigh(noise, benchmark, benchmark, benchmark, trials)
+    same = gate.weigh(benchmark, benchmark, found, first)
     assert same.deflated_sharpe.reason == "the champion is the benchmark"
 
 
