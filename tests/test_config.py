@@ -47,9 +47,9 @@ def test_a_missing_file_and_a_bad_override_are_refused(tmp_path):
         load_settings(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="--set x: expected key=value"):
         load(tmp_path, WINDOWS, "x")
-    with pytest.raises(ConfigError, match="^--set pod.stepz=3: 'pod.stepz' is not a setting"):
+    with pytest.raises(ConfigError, match=r"^--set pod.stepz=3: 'pod.stepz' is not a setting"):
         load(tmp_path, WINDOWS, "pod.stepz=3")
-    with pytest.raises(ConfigError, match="^--set pod={steps: x}: pod.steps: input should be"):
+    with pytest.raises(ConfigError, match=r"^--set pod={steps: x}: pod.steps: input should be"):
         load(tmp_path, WINDOWS, "pod={steps: x}")
 
 
