@@ -31,6 +31,7 @@ app.add_typer(stage, name="stage")
 
 out = Console()
 errors = Console(stderr=True)
+INTERRUPTED = 130
 PREFECT_HOME = Path("store") / "prefect"
 
 Params = Annotated[Path, typer.Option("--params", "-p", help="Settings file.")]
@@ -47,9 +48,10 @@ def main() -> None:
     except PodracerError as error:
         errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        errors.print("stopped; finished pods are kept, run again to go on", style="bold red")
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # what Typer makes of Ctrl-C
+            errors.print("stopped; finished pods are kept, run again to go on", style="bold red")
+        raise
 
 
 def _escaped(text: str) -> str:
@@ -288,7 +290,7 @@ def stage_features() -> None:
 
 @stage.command("tournament")
 def stage_tournament() -> None:
-    """Write pipeline/tournament.json and pipeline/leaderboard.json."""
+    """Write pipeline/leaderboard.json and pipeline/generations.json."""
     from flows import stages
 
     stages.tournament(_load(DEFAULT_PARAMS, None))

@@ -9,7 +9,10 @@ from podracer.config import PodracerSettings
 
 
 def serve_deployments(settings: PodracerSettings) -> None:
-    """Serve `retrain` on its schedule and `backtest` on demand, with windows up to the latest session."""
+    """Serve `retrain` on its schedule and `backtest` on demand.
+
+    Windows given as lengths end at the latest session, so that a scheduled run moves with the data.
+    """
     parameters = {"settings": settings.model_dump(mode="json")}
     serve(
         retrain.to_deployment(  # type: ignore[arg-type]

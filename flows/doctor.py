@@ -10,7 +10,7 @@ from pathlib import Path
 from podracer.config import load_settings
 from podracer.errors import PodracerError
 from podracer.leaderboard.store import open_store
-from podracer.market.snapshot import load_prices
+from podracer.market.snapshot import dataset_name, load_prices
 from podracer.pods.device import resolve_device
 
 PACKAGES = ("torch", "prefect", "mlflow", "dvc", "pandas", "numpy", "numba", "yfinance")
@@ -61,7 +61,7 @@ def _settings(params: Path, overrides: list[str]) -> list[Finding]:
     try:
         panel = load_prices(settings.data)
         span = f"{len(panel.tickers)} tickers, {panel.dates_D[0]} … {panel.dates_D[-1]}"
-        findings.append(Finding("prices", settings.data.dataset, span))
+        findings.append(Finding("prices", dataset_name(settings.data), span))
     except PodracerError as error:
         findings.append(Finding("prices", "refused", str(error), is_fine=False))
     try:

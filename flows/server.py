@@ -49,7 +49,7 @@ def prefect_server(home: Path, port: int | None = None) -> Iterator[str]:
         return
     os.environ["PREFECT_HOME"] = str(home.resolve())
     home.mkdir(parents=True, exist_ok=True)
-    port = port or _free_port()
+    port = _usable(port) if port else _free_port()
     url = f"http://127.0.0.1:{port}/api"
     with (home / "server.log").open("ab") as log:
         process = _start(port, log.fileno())
@@ -114,6 +114,19 @@ def _answers(url: str) -> bool:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
+
+
+def _usable(port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ServerError(
+                f"port {port} is taken ({error.strerror}). Choose another with --port, or set "
+                f"PREFECT_API_URL to the Prefect server that runs there."
+            ) from error
+    return port
 
 
 def _free_port() -> int:

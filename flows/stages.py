@@ -28,8 +28,9 @@ def features(settings: PodracerSettings) -> None:
 def tournament(settings: PodracerSettings) -> None:
     """Train, unless the same run is complete, and keep the leaderboard."""
     pipeline.preflight(settings)
-    folder = pipeline.run_folder(settings, open_market(MARKET).meta["dataset_hash"])
-    if not pipeline.has_champion(folder):
+    dataset_hash = open_market(MARKET).meta["dataset_hash"]
+    folder = pipeline.run_folder(settings, dataset_hash)
+    if not pipeline.has_champion(settings, dataset_hash):
         lineage = Lineage(_dvc_hash_of(RAW), pipeline.git_commit())
         if settings.pool.launcher == "inline":
             pipeline.tournament(settings, MARKET, InlinePool(), lineage)
@@ -51,8 +52,9 @@ def tournament(settings: PodracerSettings) -> None:
 
 def backtest(settings: PodracerSettings) -> None:
     """Write the report and its numbers."""
-    folder = pipeline.run_folder(settings, open_market(MARKET).meta["dataset_hash"])
-    if not (folder / "outcome.json").exists():
+    dataset_hash = open_market(MARKET).meta["dataset_hash"]
+    folder = pipeline.run_folder(settings, dataset_hash)
+    if pipeline.finished(settings, dataset_hash) is None:
         pipeline.run_backtest(settings, MARKET)
     for name in ("report.html", "metrics.json", "equity.csv"):
         shutil.copy(folder / name, OUTPUT / name)

@@ -3,10 +3,13 @@
 import difflib
 import os
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import available_timezones
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from cronsim import CronSim, CronSimError
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
@@ -18,6 +21,7 @@ from podracer.market.settings import DataSettings, FeatureSettings
 from podracer.market.windows import WindowSettings
 from podracer.pods.settings import PodSettings
 from podracer.settings import Settings, canonical_hash
+from podracer.source import source_hash
 from podracer.tournament.settings import TournamentSettings
 
 # Parts that say where and how fast, not what; they do not change a result.
@@ -44,6 +48,22 @@ class ScheduleSettings(Settings):
 
     cron: str = Field("0 23 * * 1-5", description="Cron line of the retrain deployment.")
     timezone: str = Field("America/New_York", description="Time zone of the cron line.")
+
+    @field_validator("cron")
+    @classmethod
+    def _is_cron(cls, line: str) -> str:
+        try:
+            CronSim(line, datetime.now(UTC))
+        except CronSimError as error:
+            raise ValueError(f"{line!r} is not a cron line ({error})") from error
+        return line
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_timezone(cls, name: str) -> str:
+        if name not in available_timezones():
+            raise ValueError(f"there is no time zone {name!r}; write it as America/New_York")
+        return name
 
 
 class PodracerSettings(Settings):
@@ -74,7 +94,13 @@ class PodracerSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _horizon_fits(self) -> "PodracerSettings":
+    def _parts_fit(self) -> "PodracerSettings":
+        if self.windows.embargo_sessions < self.pod.horizon_bars:
+            raise ValueError(
+                f"windows.embargo_sessions {self.windows.embargo_sessions} is shorter than "
+                f"pod.horizon_bars {self.pod.horizon_bars}: rewards of one window would reach into "
+                f"the next"
+            )
         if self.pod.ppo.minibatches > self.pod.cohorts:
             raise ValueError(
                 f"pod.ppo.minibatches {self.pod.ppo.minibatches} exceeds pod.cohorts "
@@ -90,8 +116,10 @@ class PodracerSettings(Settings):
         return canonical_hash(facts)
 
     def run_key(self, dataset_hash: str) -> str:
-        """The name of the one run that fills this leaderboard from these prices, settings and seed."""
-        return canonical_hash([self.name, dataset_hash, self.config_hash, self.seed])[:16]
+        """The name of the one run that these prices, settings, seed and code have."""
+        return canonical_hash(
+            [self.name, dataset_hash, self.config_hash, self.seed, source_hash()]
+        )[:16]
 
 
 def load_settings(path: Path, overrides: Sequence[str] = ()) -> PodracerSettings:
@@ -110,6 +138,8 @@ def load_settings(path: Path, overrides: Sequence[str] = ()) -> PodracerSettings
         raise ConfigError(
             f"{path}: there is no such file. Run in the repository, or give --params FILE."
         ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not readable ({error}). Give a YAML file.") from error
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = (error.problem or "not YAML").splitlines()[0]
@@ -133,7 +163,10 @@ def _apply(tree: Any, override: str) -> None:
         if not isinstance(tree.get(parent), dict):
             tree[parent] = {}
         tree = tree[parent]
-    tree[last] = YAML(typ="safe").load(value)
+    try:
+        tree[last] = YAML(typ="safe").load(value)
+    except MarkedYAMLError as error:
+        raise ConfigError(f"--set {override}: {error.problem}. Correct the YAML.") from error
 
 
 def _plain(value: Any) -> Any:

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from filelock import FileLock, Timeout
 
-from podracer.agents.checkpoint import write_text
 from podracer.backtest.backtest import CHAMPION, BacktestResult, backtest
 from podracer.backtest.baselines import BENCHMARK
 from podracer.config import PodracerSettings
 from podracer.envs.frozen_agents import load_agents
-from podracer.errors import LeaderboardError
+from podracer.envs.tables import require_opens
+from podracer.errors import ConfigError, LeaderboardError
+from podracer.files import write_text
 from podracer.leaderboard.board import Identity, MlflowBoard
 from podracer.market.market import Market, build_market, chosen_features, open_market
 from podracer.market.snapshot import (
@@ -67,6 +69,27 @@ class Outcome:
 
 
 @contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep a run to one process: two would overwrite each other's checkpoints.
+
+    Raises:
+        LeaderboardError: if another process is at work on the run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise LeaderboardError(
+            f"{folder}: another process is at work on the same run. Wait for it, or stop it first."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     """Note how many seconds the block took."""
     started = time.perf_counter()
@@ -88,13 +111,19 @@ def preflight(settings: PodracerSettings) -> Preflight:
     Raises:
         DeviceError: if the device is not to be had.
         MarketDataError: if the prices are refused.
-        ConfigError: if a feature or a window does not fit the prices.
+        ConfigError: if a feature, a window or the fill does not fit the prices.
     """
     remark = resolve_device(settings.pod.device)[1]
     panel = load_prices(settings.data)
     assets, markets = chosen_features(panel, settings.features)
     warmup_bars = max(f.lookback_bars for f in (*assets, *markets))
-    resolve_windows(settings.windows, panel.dates_D, warmup_bars)
+    windows = resolve_windows(settings.windows, panel.dates_D, warmup_bars)
+    if windows.train.num_returns <= settings.pod.horizon_bars:
+        raise ConfigError(
+            f"windows.train: {windows.train.num_returns + 1} sessions are too few for a rollout of "
+            f"{settings.pod.horizon_bars}. Lengthen the window or lower pod.horizon_bars."
+        )
+    require_opens(settings.env.fill, "open" in panel.fields, dataset_name(settings.data))
     return Preflight(panel.content_hash, remark)
 
 
@@ -132,17 +161,22 @@ def run_folder(settings: PodracerSettings, dataset_hash: str) -> Path:
 
 
 def finished(settings: PodracerSettings, dataset_hash: str) -> Outcome | None:
-    """Return the outcome of the same run, if it has been completed before."""
+    """Return the outcome of the same run, if it has been completed before with this store."""
     path = run_folder(settings, dataset_hash) / "outcome.json"
-    if not path.exists():
+    if not path.exists() or not has_champion(settings, dataset_hash):
         return None
     facts = json.loads(path.read_text(encoding="utf-8"))
     return Outcome(**facts | {"report": Path(facts["report"])})
 
 
-def has_champion(folder: Path) -> bool:
-    """Tell whether a run's tournament is complete; the champion's file is the last it writes."""
-    return (folder / "champion.json").exists()
+def has_champion(settings: PodracerSettings, dataset_hash: str) -> bool:
+    """Tell whether a run's tournament is complete; the champion's file is the last it writes.
+
+    A store that was deleted or moved since does not know the run: its pods are then registered anew.
+    """
+    folder = run_folder(settings, dataset_hash)
+    is_known = Ledger(settings.store.ledger).knows(folder.name)
+    return is_known and (folder / "champion.json").exists()
 
 
 def require_tournament(settings: PodracerSettings, dataset_hash: str) -> None:
@@ -151,8 +185,8 @@ def require_tournament(settings: PodracerSettings, dataset_hash: str) -> None:
     Raises:
         LeaderboardError: if there is none.
     """
-    folder = run_folder(settings, dataset_hash)
-    if not has_champion(folder):
+    if not has_champion(settings, dataset_hash):
+        folder = run_folder(settings, dataset_hash)
         raise LeaderboardError(
             f"{folder}: there is no finished tournament with these prices, settings and seed. "
             f"Run `podracer run` or `podracer tournament` first."
@@ -168,7 +202,20 @@ def tournament(
         PodracerError: a subclass that names what went wrong.
     """
     market, windows, folder = _open(settings, market_folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        _tournament(settings, market_folder, market, windows, folder, pool, lineage)
+    return folder
+
+
+def _tournament(
+    settings: PodracerSettings,
+    market_folder: Path,
+    market: Market,
+    windows: Windows,
+    folder: Path,
+    pool: TrainingPool,
+    lineage: Lineage,
+) -> None:
     job = TournamentJob(
         run=folder.name,
         seed=settings.seed,
@@ -202,7 +249,6 @@ def tournament(
     summary.save(folder / "tournament.json")
     write_text(folder / "leaderboard.json", leaderboard_json(summary.entries))
     write_text(folder / "champion.json", json.dumps({"version": version} | asdict(lineage)))
-    return folder
 
 
 def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
@@ -212,6 +258,13 @@ def run_backtest(settings: PodracerSettings, market_folder: Path) -> Outcome:
         PodracerError: a subclass that names what went wrong.
     """
     market, windows, folder = _open(settings, market_folder)
+    with alone(folder):
+        return _backtest(settings, market, windows, folder)
+
+
+def _backtest(
+    settings: PodracerSettings, market: Market, windows: Windows, folder: Path
+) -> Outcome:
     summary = load_summary(folder / "tournament.json")
     crowned = json.loads((folder / "champion.json").read_text(encoding="utf-8"))
     lineage = Lineage(crowned["dvc_hash"], crowned["git_commit"])

@@ -30,6 +30,12 @@ WINDOWS = "windows: {train: 8y, selection: 5y, lockbox: 5y}\n"
         (WINDOWS + "name: Bad Name\n", r"params\.yaml:2: name: string should match pattern"),
         (WINDOWS + "pod: {cohorts: 2}\n", r"pod\.ppo\.minibatches 4 exceeds pod\.cohorts 2"),
         (WINDOWS + "data: {source: file}\n", r"params\.yaml:2: data: source: file needs a path"),
+        (WINDOWS + "schedule: {cron: nonsense}\n", r"params\.yaml:2: schedule\.cron: 'nonsense' is not a cron line"),
+        (WINDOWS + "schedule: {timezone: Mars/Base}\n", r"there is no time zone 'Mars/Base'"),
+        (WINDOWS + "data: {tickers: []}\n", r"params\.yaml:2: data\.tickers: "),
+        (WINDOWS + "data: {tickers: [A, B, A]}\n", r"params\.yaml:2: data: tickers names 'A' twice"),
+        (WINDOWS + "pod: {horizon_bars: 99}\n", r"windows\.embargo_sessions 60 is shorter than pod\.horizon_bars 99"),
+        ("windows: {train: 2005-02-30 .. 2006-01-01, selection: 5y, lockbox: 5y}\n", r"params\.yaml:1: windows\.train: 2005-02-30 is no date: day"),
         ("name: x\n", "'windows' is missing"),
         ("windows: {train: [\n", r"params\.yaml:\d+: .*Correct the YAML"),
         ("env: {}\nenv: {}\n", r"params\.yaml:2: found duplicate key"),
@@ -47,6 +53,10 @@ def test_a_missing_file_and_a_bad_override_are_refused(tmp_path):
         load_settings(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="--set x: expected key=value"):
         load(tmp_path, WINDOWS, "x")
+    with pytest.raises(ConfigError, match="not readable"):
+        load_settings(tmp_path)
+    with pytest.raises(ConfigError, match=r"^--set pod.steps=\[: .*Correct the YAML"):
+        load(tmp_path, WINDOWS, "pod.steps=[")
     with pytest.raises(ConfigError, match=r"^--set pod.stepz=3: 'pod.stepz' is not a setting"):
         load(tmp_path, WINDOWS, "pod.stepz=3")
     with pytest.raises(ConfigError, match=r"^--set pod={steps: x}: pod.steps: input should be"):
@@ -72,6 +82,10 @@ def test_the_hash_covers_what_may_change_a_result_and_nothing_else(tmp_path):
 
 def test_the_default_file_states_defaults_and_every_setting_is_described():
     settings = load_settings(PARAMS)
+    stated, default = settings.model_dump(), PodracerSettings(windows=settings.windows).model_dump()
+    # The discount of the default run is not the field's usual 0.99.
+    differing = {k for k in stated if stated[k] != default[k]}
+    assert differing <= {"hyperparameters"}, differing
     rows = explain(settings)
     assert all(meaning for _, _, meaning in rows)
     assert len({key for key, _, _ in rows}) == len(rows) > 50

@@ -9,6 +9,7 @@ import mlflow
 import numpy as np
 import pytest
 
+from podracer.envs import rule
 from podracer.envs.frozen_agents import load_agents
 from podracer.errors import LeaderboardError
 from podracer.leaderboard.board import Identity, MlflowBoard, read_board
@@ -70,11 +71,23 @@ def test_desired_weights_are_where_the_policy_would_go(played, small_market):  #
     _, _, summary, _, _ = played
     agents = load_agents([m.checkpoint for m in summary.scored[:3]])
     held = np.array([[0.4], [0.1], [0.2], [0.1]])
-    decision = agents.policy(small_market).decide(50, held)
-    expected = held + decision.speed_E * (decision.target_AE - held)
+    policy = agents.policy(small_market)
+    held[3] = policy.decide(50, held).target_AE[3] + 0.001  # inside the no-trade band
+    decision = policy.decide(50, held)
+    equity, price = 1e12, np.full(4, 1e4)  # a million dollars, shares of a cent: fine enough steps
+    orders = rule.size_orders(
+        np.array([(1 - held.sum()) * equity]),
+        np.round(held * equity / price[:, None]).astype(np.int32),
+        price,
+        decision.target_AE,
+        decision.speed_E,
+        decision.band_E,
+    )
+    assert orders.wanted_AE[3] == 0
+    expected = held + orders.wanted_AE * price[:, None] / equity
     row = np.concatenate(
         [
-            [0.2],
+            [1 - held.sum()],
             held[:, 0],
             small_market.asset_features_DAK[50].ravel(),
             small_market.market_features_DF[50],

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from podracer.errors import CheckpointError
+from podracer.files import write_text
 
 FORMAT = 1
 
@@ -22,13 +23,6 @@ FORMAT = 1
 def weights_hash(weights_W: Tensor) -> str:
     """Return the sha256 of one agent's weights, little-endian float32."""
     return hashlib.sha256(weights_W.contiguous().numpy().astype("<f4").tobytes()).hexdigest()
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    part = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
 
 
 def save(stem: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:

@@ -40,6 +40,7 @@ class BacktestResult:
 
     Attributes:
         names: the series, champion first; the index is last and has no costs or holdings.
+        spans: first and last session of each window.
         dates_R: sessions of the lockbox's returns.
         returns_RS: daily net returns in the lockbox, every series from the initial cash.
         weights_RA: the champion's holdings there.
@@ -53,6 +54,7 @@ class BacktestResult:
     names: tuple[str, ...]
     tickers: tuple[str, ...]
     windows: Windows
+    spans: dict[str, tuple[np.datetime64, np.datetime64]]
     dates_R: np.ndarray
     returns_RS: np.ndarray
     weights_RA: np.ndarray
@@ -110,6 +112,7 @@ def backtest(
         names=names,
         tickers=market.tickers,
         windows=windows,
+        spans={w.name: (market.dates_D[w.start], market.dates_D[w.stop - 1]) for w in windows},
         dates_R=inside.dates_R,
         returns_RS=returns_RS,
         weights_RA=inside.weights_RAE[:, :, 0],

@@ -50,13 +50,18 @@ class PopulationPolicy:
         return Decision(np.ascontiguousarray(target_PA.numpy().T), self._speed_P, self._band_P)
 
 
-class EnsemblePolicy:
-    """The average of what M agents want, on one account.
+def average_move(target_AE: np.ndarray, speed_E: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the target (A,) and the speed whose move is the average of E agents' moves.
 
-    Each member would move the portfolio w by speed · (target - w). The average of these moves is
-    again a target and a speed: the speed-weighted mean target, and the mean speed. An ensemble of
-    one is that agent.
+    Each agent would move the portfolio w by speed · (target - w). The average of these moves is
+    again a target and a speed: the speed-weighted mean target, and the mean speed.
     """
+    target_A = (target_AE.astype(np.float64) * (speed_E / speed_E.sum())).sum(-1)
+    return target_A, float(speed_E.mean())
+
+
+class EnsemblePolicy:
+    """The average of what M agents want, on one account; an ensemble of one is that agent."""
 
     num_policies = 1
 
@@ -67,9 +72,9 @@ class EnsemblePolicy:
         """Return the average decision of the members for the shared account."""
         num_members = self._members.num_policies
         wants = self._members.decide(session, np.repeat(weights_AE, num_members, axis=1))
-        speed = wants.speed_E.mean()
-        share_E = wants.speed_E / wants.speed_E.sum()
-        target_A1 = (wants.target_AE.astype(np.float64) * share_E).sum(1, keepdims=True)
+        target_A, speed = average_move(wants.target_AE, wants.speed_E)
         return Decision(
-            target_A1.astype(np.float32), np.array([speed]), wants.band_E.mean(keepdims=True)
+            target_A[:, None].astype(np.float32),
+            np.array([speed]),
+            wants.band_E.mean(keepdims=True),
         )

@@ -20,7 +20,12 @@ from podracer.agents.networks import (
     action_means,
     parameter_shapes,
 )
-from podracer.envs.agent_policies import ActingAgents, EnsemblePolicy, PopulationPolicy
+from podracer.envs.agent_policies import (
+    ActingAgents,
+    EnsemblePolicy,
+    PopulationPolicy,
+    average_move,
+)
 from podracer.envs.observation import account_inputs, observe, target_weights
 from podracer.errors import CheckpointError
 from podracer.market.market import Market
@@ -59,7 +64,10 @@ class FrozenAgents:
         return EnsemblePolicy(PopulationPolicy(self.acting, observations, self.no_trade_band))
 
     def desired_weights(self, observation_XO: np.ndarray) -> np.ndarray:
-        """Return the weights (X, A) that the agents would hold after the next fill.
+        """Return the weights (X, A) that the agents order: held weights moved towards their target.
+
+        Gaps inside the no-trade band are left alone. Every asset is taken to trade; fills, whole
+        shares and costs are the market's.
 
         Args:
             observation_XO: one row an account: cash and holdings as fractions of equity (1 + A),
@@ -71,16 +79,19 @@ class FrozenAgents:
         asset_XAK = torch.from_numpy(rows_XO[:, 1 + A : 1 + A + A * K].reshape(-1, A, K).copy())
         market_XF = torch.from_numpy(self.scaler.apply(rows_XO[:, 1 + A + A * K :]))
         account_XS = account_inputs(held_XA.T.astype(np.float64))
-        M, speed_M = len(self.acting.weights_PW), self.acting.speed_P
+        M = len(self.acting.weights_PW)
         account_MX1S = account_XS[None, :, None, :].expand(M, -1, 1, -1)
         with torch.inference_mode():
             parameters = Parameters(self.acting.weights_PW, self.acting.shapes)
             scores = action_means(parameters, Inputs(asset_XAK, market_XF, account_MX1S))[:, :, 0]
             everything = torch.ones(A, dtype=torch.bool)
             target_MXA = target_weights(scores, self.acting.gain_P.view(M, 1, 1), everything)
-            share_M11 = (speed_M / speed_M.sum()).view(M, 1, 1)
-            target_XA = (target_MXA * share_M11).sum(0).numpy()
-        moved_XA: np.ndarray = held_XA + float(speed_M.mean()) * (target_XA - held_XA)
+        target_XA, speed = average_move(
+            target_MXA.permute(1, 2, 0).numpy(), self.acting.speed_P.double().numpy()
+        )
+        gap_XA = target_XA - held_XA
+        trades_XA = np.abs(gap_XA) >= self.no_trade_band / A
+        moved_XA: np.ndarray = (held_XA + speed * gap_XA * trades_XA).astype(np.float32)
         return moved_XA
 
 

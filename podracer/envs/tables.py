@@ -72,16 +72,25 @@ def _fills(market: Market, close_DA: np.ndarray, fill: str) -> tuple[np.ndarray,
     if fill == "same_close":
         return close_DA, np.asarray(market.tradable_DA)
     at_DA, has_DA = close_DA, np.asarray(market.tradable_DA)
-    if fill == "next_open":
-        if market.open_DA is None:
-            raise ConfigError(
-                f"env.fill: next_open needs opening prices, which dataset {market.meta['name']!r} "
-                f"does not have. Use next_close or a dataset with opens."
-            )
+    require_opens(fill, market.open_DA is not None, market.meta["name"])
+    if fill == "next_open" and market.open_DA is not None:
         has_DA = np.isfinite(market.open_DA)
         at_DA = np.where(has_DA, market.open_DA, close_DA)
     none_A = np.zeros((1, at_DA.shape[1]), dtype=bool)
     return np.vstack([at_DA[1:], close_DA[-1:]]), np.vstack([has_DA[1:], none_A])
+
+
+def require_opens(fill: str, has_opens: bool, dataset: str) -> None:
+    """Refuse to fill at opens that a dataset does not have.
+
+    Raises:
+        ConfigError: if `fill` is next_open and there are none.
+    """
+    if fill == "next_open" and not has_opens:
+        raise ConfigError(
+            f"env.fill: next_open needs opening prices, which dataset {dataset!r} does not have. "
+            f"Use next_close or a dataset with opens."
+        )
 
 
 def _fee(fill_DA: np.ndarray, fee_bps: float) -> np.ndarray:

@@ -248,7 +248,7 @@ class TradingEnv:
         largest = equity_E.max()
         cheapest_A = self.tables.close_DA[self.session_B]
         cheapest = cheapest_A[cheapest_A > 0].min()
-        if largest >= 2**52 or self.tables.num_assets * self.cash_E.max() >= 2**53:
+        if largest >= 2**52 or self.tables.num_assets * largest >= 2**53:
             raise PodracerError(
                 f"an account of {largest / UNITS_PER_DOLLAR:,.0f} dollars over "
                 f"{self.tables.num_assets} assets leaves the range of exact money. "

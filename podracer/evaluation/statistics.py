@@ -41,15 +41,17 @@ def sharpe_differences(
     returns_RN: np.ndarray, benchmark_R: np.ndarray, indices_SR: np.ndarray
 ) -> np.ndarray:
     """Return annualised Sharpe(series) - Sharpe(benchmark) on every resample (S, N), paired by day."""
-    resampled = [_annual_sharpe(returns_RN[rows]) for rows in indices_SR]
-    benchmark_S = np.array([_annual_sharpe(benchmark_R[rows, None])[0] for rows in indices_SR])
-    return np.array(resampled) - benchmark_S[:, None]
+    together_RN = np.column_stack([returns_RN, benchmark_R])
+    ratio_SN = np.array([_annual_sharpe(together_RN[rows]) for rows in indices_SR])
+    difference_SN: np.ndarray = ratio_SN[:, :-1] - ratio_SN[:, -1:]
+    return difference_SN
 
 
 def score(returns_RN: np.ndarray, benchmark_R: np.ndarray, indices_SR: np.ndarray) -> np.ndarray:
     """Return the leaderboard's score of each series (N,).
 
-    The 5 % quantile of the bootstrapped difference of annualised Sharpe ratios to the benchmark.
+    The 5 % quantile of the bootstrapped difference of annualised Sharpe ratios to the benchmark; NaN
+    for a series that does not move on some resample.
     """
     quantile_N: np.ndarray = np.quantile(
         sharpe_differences(returns_RN, benchmark_R, indices_SR), SCORE_QUANTILE, axis=0
@@ -58,7 +60,9 @@ def score(returns_RN: np.ndarray, benchmark_R: np.ndarray, indices_SR: np.ndarra
 
 
 def _annual_sharpe(returns_RN: np.ndarray) -> np.ndarray:
-    ratio_N: np.ndarray = returns_RN.mean(0) / returns_RN.std(0, ddof=1)
+    std_N = returns_RN.std(0, ddof=1)
+    # A series that does not move has no ratio: NaN, and so has a score that any resample lacks.
+    ratio_N: np.ndarray = returns_RN.mean(0) / np.where(std_N > 0.0, std_N, np.nan)
     return ratio_N * math.sqrt(SESSIONS_A_YEAR)
 
 

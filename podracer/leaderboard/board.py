@@ -1,7 +1,7 @@
 """A tournament's leaderboard, kept in the MLflow model registry.
 
 Every entry is a version of the registered model `podracer-<name>` whose tags hold the score and the
-lineage; the registry is the only copy. Aliases: `champion` is the ensemble, `leader` the best agent.
+lineage. Aliases: `champion` is the ensemble, `leader` the best agent.
 """
 
 import json

@@ -5,16 +5,16 @@ Shapes: D sessions, A assets, K asset features, F market features.
 
 import hashlib
 import json
-import shutil
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import talib
 
 from podracer.errors import MarketDataError
+from podracer.files import replacing
 from podracer.market import features
 from podracer.market.features import Feature
 from podracer.market.prices import PricePanel
@@ -22,6 +22,7 @@ from podracer.market.settings import FeatureSettings
 
 # One money unit is 1e-6 dollars; prices and cash are whole numbers of it.
 UNITS_PER_DOLLAR = 1_000_000
+NOT_IN_HASH = ("name", "largest_rounding")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Market:
 
     @property
     def hash(self) -> str:
-        """The content hash of everything an agent could see or trade at."""
+        """The content hash of everything an agent could see or trade at, whatever it is called."""
         return str(self.meta["hash"])
 
     @property
@@ -72,15 +73,15 @@ class Market:
 
     def save(self, folder: Path) -> Path:
         """Write the arrays under `folder`, whole or not at all; an equal folder is kept."""
-        if (folder / "meta.json").exists() and open_market(folder).hash == self.hash:
-            return folder
-        part = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}")
-        part.mkdir(parents=True)
-        for name, array in _arrays(self).items():
-            np.save(part / f"{name}.npy", array, allow_pickle=False)
-        (part / "meta.json").write_text(json.dumps(self.meta, indent=1), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        return part.rename(folder)
+        with suppress(MarketDataError):
+            if open_market(folder).hash == self.hash:
+                return folder
+        with replacing(folder) as part:
+            part.mkdir()
+            for name, array in _arrays(self).items():
+                np.save(part / f"{name}.npy", array, allow_pickle=False)
+            (part / "meta.json").write_text(json.dumps(self.meta, indent=1), encoding="utf-8")
+        return folder
 
 
 def open_market(folder: Path) -> Market:
@@ -178,9 +179,11 @@ def _arrays(market: Market) -> dict[str, np.ndarray]:
 
 def _hash(market: Market) -> str:
     digest = hashlib.sha256()
-    names = {k: v for k, v in market.meta.items() if k != "hash"}
+    names = {k: v for k, v in market.meta.items() if k not in ("hash", *NOT_IN_HASH)}
     digest.update(json.dumps(names, sort_keys=True).encode())
     for name, array in sorted(_arrays(market).items()):
+        if name == "index_D":
+            continue  # shown in reports only
         digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

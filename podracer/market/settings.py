@@ -18,13 +18,18 @@ class DataSettings(Settings):
     columns: dict[str, str] = Field(
         default_factory=dict, description="Our column name to the file's, where it is unusual."
     )
-    tickers: tuple[str, ...] | None = Field(None, description="Universe; all of the data if null.")
+    tickers: tuple[str, ...] | None = Field(
+        None, min_length=1, description="Universe; all of the data if null."
+    )
     exchange: str = Field("XNYS", description="Calendar of the sessions, for source: file.")
 
     @model_validator(mode="after")
     def _path_goes_with_file(self) -> "DataSettings":
         if self.source == "file" and self.path is None:
             raise ValueError("source: file needs a path")
+        if self.tickers is not None and len(set(self.tickers)) < len(self.tickers):
+            twice = next(t for t in self.tickers if self.tickers.count(t) > 1)
+            raise ValueError(f"tickers names {twice!r} twice")
         return self
 
 

@@ -28,6 +28,11 @@ def _check_span(text: str) -> str:
         raise ValueError(
             f"expected dates as '2005-01-01 .. 2012-12-31' or a length as '8y' or '18m', got {text!r}"
         )
+    for day in re.findall(r"\d{4}-\d\d-\d\d", text):
+        try:
+            date.fromisoformat(day)
+        except ValueError as error:
+            raise ValueError(f"{day} is no date: {error}") from error
     return text
 
 

@@ -43,6 +43,8 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
     if finished := _finished(spec):
         return finished
     resolve_device(spec.settings.device)
+    # Two threads sum in another order than one: the bits would depend on the launcher.
+    torch.set_num_threads(1)
     market = open_market(spec.market_folder)
     if market.hash != spec.market_hash:
         raise MarketDataError(
@@ -52,10 +54,11 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
     scaler = fit_scaler(market.market_features_DF, spec.windows.train)
     observations = observe(market, scaler, spec.env.cash_action)
     trainer = Trainer(spec, observations, price_tables(market, spec.env))
-    started = time.process_time()
     _resume(trainer)
+    started = time.process_time() - trainer.cpu_seconds
     while trainer.steps < spec.settings.steps and bool(trainer.active_P.any()):
         mean_reward_P = trainer.iterate()
+        trainer.cpu_seconds = time.process_time() - started
         if trainer.iterations % spec.settings.checkpoint_every == 0:
             checkpoint.save(spec.folder / "state", *trainer.state())
         if progress is not None:
@@ -85,6 +88,7 @@ def _finished(spec: PodSpec) -> PodResult | None:
     if key == spec.key:
         return result
     shutil.rmtree(spec.folder)
+    spec.folder.mkdir()
     return None
 
 
@@ -117,7 +121,6 @@ def _agent_result(
             "mean": tensors["mean"][p],
             "square": tensors["square"][p],
             "steps": tensors["steps"][p],
-            "noise_rng": tensors[f"noise_rng_{p}"],
             "scaler_mean": torch.from_numpy(scaler.mean_F),
             "scaler_std": torch.from_numpy(scaler.std_F),
         },

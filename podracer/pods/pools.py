@@ -17,8 +17,8 @@ from pathlib import Path
 from queue import Queue
 from threading import Lock, Thread
 
-from podracer.agents.checkpoint import write_text
 from podracer.errors import PodError
+from podracer.files import write_text
 from podracer.pods import pod
 from podracer.pods.spec import PodResult, PodSpec
 
@@ -78,6 +78,7 @@ class Workers:
         self._idle: Queue[ProcessPoolExecutor] = Queue()
         self._all: list[ProcessPoolExecutor] = []
         self._lock = Lock()
+        self._is_closed = False
         for _ in range(number):
             self._idle.put(self._start())
 
@@ -85,13 +86,15 @@ class Workers:
         """Train a pod in the next free worker; a worker that dies is replaced.
 
         Raises:
-            PodError: if the worker died `ATTEMPTS` times.
+            PodError: if the worker died `ATTEMPTS` times, or the workers were closed.
         """
         for attempt in range(1, ATTEMPTS + 1):
             worker = self._idle.get()
             try:
+                self._require_open(spec)
                 result = worker.submit(train_with_progress, spec).result()
             except BrokenProcessPool:
+                self._require_open(spec)
                 logger.warning("pod=%s attempt=%d: its worker died", spec.name, attempt)
                 worker.shutdown(wait=False)
                 worker = self._start()
@@ -105,9 +108,17 @@ class Workers:
         )
 
     def close(self) -> None:
-        """Stop the workers."""
+        """Stop the workers at once; a pod in training keeps its last checkpoint."""
+        self._is_closed = True
         for worker in self._all:
+            # From Python 3.14 on this is `terminate_workers`.
+            for process in list((worker._processes or {}).values()):
+                process.terminate()
             worker.shutdown(wait=False, cancel_futures=True)
+
+    def _require_open(self, spec: PodSpec) -> None:
+        if self._is_closed:
+            raise PodError(f"pod {spec.name}: its workers were stopped; its checkpoint is kept.")
 
     def _start(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")

@@ -10,7 +10,7 @@ from podracer.settings import Settings
 
 
 class PodSettings(Settings):
-    """The training of one pod; all of it may change a result."""
+    """The training of one pod."""
 
     agents: int = Field(
         8, ge=2, le=256, description="P, agents of a pod, trained together; an even number."

@@ -45,6 +45,7 @@ class Trainer:
         self.settings = spec.settings
         self.steps = 0
         self.iterations = 0
+        self.cpu_seconds = 0.0
         self.failures: dict[int, str] = {}
         self._observations = observations
         self._tables = tables
@@ -135,6 +136,7 @@ class Trainer:
             "key": self.spec.key,
             "steps": self.steps,
             "iterations": self.iterations,
+            "cpu_seconds": self.cpu_seconds,
             "failures": {str(p): text for p, text in self.failures.items()},
         }
         return tensors, facts
@@ -159,6 +161,7 @@ class Trainer:
         for p, noise in enumerate(self._noise_generators):
             noise.set_state(tensors[f"noise_rng_{p}"])
         self.steps, self.iterations = facts["steps"], facts["iterations"]
+        self.cpu_seconds = facts["cpu_seconds"]
         self.failures = {int(p): text for p, text in facts["failures"].items()}
 
     def _inherit(self, p: int) -> None:

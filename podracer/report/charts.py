@@ -183,8 +183,8 @@ def generations(summaries: Sequence[GenerationSummary]) -> Chart:
 
     caption = (
         "Score: 5 % quantile of the bootstrapped difference of annual Sharpe ratios to equal weight "
-        "rebalanced monthly. Above 0 an agent would be better than that beyond doubt. A training "
-        "score that rises while the selection score falls is overfitting."
+        "rebalanced monthly. Above 0, one agent alone would be ahead beyond doubt; the best of many "
+        "gets there by luck. A training score that rises while the selection score falls is overfitting."
     )
     return _chart("Scores by generation", caption, draw)
 

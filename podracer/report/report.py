@@ -1,4 +1,4 @@
-"""From a backtest and its evidence to the report; no number is computed here.
+"""From a backtest and its evidence to the report; no metric is computed here.
 
 Shapes: R daily returns.
 """
@@ -10,10 +10,10 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from podracer.agents.checkpoint import write_text
 from podracer.backtest.backtest import CHAMPION, BacktestResult
 from podracer.backtest.baselines import BENCHMARK
 from podracer.evaluation.metrics import Metric
+from podracer.files import write_text
 from podracer.report import charts
 from podracer.tournament.gate import Evidence
 from podracer.tournament.ledger import Opening
@@ -110,16 +110,11 @@ def money(amount: float) -> str:
 
 def _spans(result: BacktestResult) -> list[tuple[str, str, str, int]]:
     """Return name, first and last session, and number of daily returns of each window."""
-    offset = result.windows.train.start + 1
-    return [
-        (
-            window.name,
-            str(result.whole_dates[max(0, window.start - offset)]),
-            str(result.whole_dates[window.stop - 1 - offset]),
-            window.num_returns,
-        )
-        for window in result.windows
-    ]
+    rows = []
+    for window in result.windows:
+        first, last = result.spans[window.name]
+        rows.append((window.name, str(first), str(last), window.num_returns))
+    return rows
 
 
 def _monthly(result: BacktestResult) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from filelock import FileLock
 
-from podracer.agents.checkpoint import write_text
 from podracer.evaluation.statistics import sharpe_per_session
+from podracer.files import replacing, write_text
 from podracer.pods.spec import PodResult
 
 BENCHMARK = "benchmark"
@@ -104,24 +104,27 @@ class Ledger:
         self,
         run: str,
         tickers: Sequence[str],
-        results: Sequence[PodResult],
+        result: PodResult,
         dates_R: np.ndarray,
         benchmark_R: np.ndarray,
     ) -> None:
-        """Keep the daily selection returns of a generation's trials; recording again changes nothing.
+        """Keep the daily selection returns of a pod's trials; recording again changes nothing.
 
         A failed trial is a column without values: it counts, and has no Sharpe ratio.
         """
         columns: dict[str, np.ndarray] = {BENCHMARK: benchmark_R}
-        for agent in (a for result in results for a in result.agents):
+        for agent in result.agents:
             returns_R = agent.selection_returns_R
             columns[agent.name] = np.full(len(dates_R), np.nan) if returns_R is None else returns_R
         frame = pd.DataFrame(columns, index=pd.DatetimeIndex(dates_R, name="date"))
         frame.attrs = {"run": run, "tickers": list(tickers)}
-        path = self._trials / f"{run}-g{results[0].generation:03d}.parquet"
-        part = path.with_suffix(".part")
-        frame.to_parquet(part, compression="zstd")
-        part.replace(path)
+        path = self._trials / f"{run}-{result.name}.parquet"
+        with replacing(path) as part:
+            frame.to_parquet(part, compression="zstd")
+
+    def knows(self, run: str) -> bool:
+        """Tell whether any trial of a run is in the ledger."""
+        return any(self._trials.glob(f"{run}-*.parquet"))
 
     def trials(self, selection: Stretch) -> Trials:
         """Return all trials whose selection window overlaps the given one."""
@@ -166,7 +169,7 @@ class Ledger:
         return [_opening(json.loads(line)) for line in lines]
 
     def _recorded(self) -> list[tuple[pd.DataFrame, Stretch]]:
-        """Return every generation's returns with the stretch that they were chosen on."""
+        """Return every pod's returns with the stretch that they were chosen on."""
         frames = [pd.read_parquet(path) for path in sorted(self._trials.glob("*.parquet"))]
         return [(f, stretch(f.attrs["tickers"], f.index.to_numpy())) for f in frames]
 

@@ -2,15 +2,15 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from podracer.agents.checkpoint import write_text
 from podracer.agents.ppo import PpoHyperparameters
 from podracer.envs.settings import EnvSettings
 from podracer.errors import LeaderboardError
+from podracer.files import write_text
 from podracer.market.market import Market
 from podracer.market.windows import Windows
 from podracer.pods.settings import PodSettings
@@ -131,18 +131,17 @@ def run(
         PodError: if a pod could not be trained.
     """
     judge = make_judge(job.market, job.windows, job.env)
+    dates_R = job.windows.selection.return_dates(job.market.dates_D)
     entries: list[Entry] = []
     generations, num_trials = [], 0
     for generation in range(1, job.settings.generations + 1):
         specs = [_pod_spec(job, generation, p, entries) for p in range(1, job.settings.pods + 1)]
-        results = _train(pool, specs)
-        ledger.record(
-            job.run,
-            job.market.tickers,
-            results,
-            job.windows.selection.return_dates(job.market.dates_D),
-            judge.selection.benchmark_R,
-        )
+        results = []
+        for result in _train(pool, specs):
+            ledger.record(job.run, job.market.tickers, result, dates_R, judge.selection.benchmark_R)
+            results.append(result)
+        order = [spec.name for spec in specs]
+        results.sort(key=lambda result: order.index(result.name))
         candidates = [entry for result in results for entry in judge.entries(result)]
         before = {e.name for e in entries}
         # The generator must see the board as it was at this generation: on a resumed run the stored
@@ -182,11 +181,11 @@ def _pod_spec(job: TournamentJob, generation: int, number: int, board: Sequence[
     )
 
 
-def _train(pool: TrainingPool, specs: Sequence[PodSpec]) -> list[PodResult]:
+def _train(pool: TrainingPool, specs: Sequence[PodSpec]) -> Iterator[PodResult]:
     for spec in specs:
         pool.submit(spec)
-    finished = {result.name: result for result in (pool.next_finished() for _ in specs)}
-    return [finished[spec.name] for spec in specs]
+    for _ in specs:
+        yield pool.next_finished()
 
 
 def _summarise(

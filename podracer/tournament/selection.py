@@ -5,6 +5,7 @@ Shapes: R daily returns, N agents.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 
@@ -40,19 +41,20 @@ class Judge:
 
     def entries(self, result: PodResult) -> list[Entry]:
         """Turn a pod's agents into entries; an undefined score is None with its reason."""
-        reasons = [_why_undefined(a) for a in result.agents]
-        scored = [a for a, reason in zip(result.agents, reasons, strict=True) if reason is None]
-        scores: dict[str, tuple[float, float]] = {}
+        reasons = {a.name: reason for a in result.agents if (reason := _why_undefined(a))}
+        scored = [a for a in result.agents if a.name not in reasons]
+        on_train: dict[str, float] = {}
+        on_selection: dict[str, float] = {}
         if scored:
-            on_train = self.train.scores(_stack([a.train_returns_R for a in scored]))
-            on_selection = self.selection.scores(_stack([a.selection_returns_R for a in scored]))
-            scores = {
-                a.name: (float(s), float(t))
-                for a, s, t in zip(scored, on_selection, on_train, strict=True)
-            }
+            names = [a.name for a in scored]
+            train_N = self.train.scores(_stack([a.train_returns_R for a in scored]))
+            selection_N = self.selection.scores(_stack([a.selection_returns_R for a in scored]))
+            on_train = dict(zip(names, train_N.tolist(), strict=True))
+            on_selection = dict(zip(names, selection_N.tolist(), strict=True))
+        reasons |= {n: "too few moves for a score" for n, s in on_selection.items() if isnan(s)}
         return [
-            _entry(result, agent, reason, *scores.get(agent.name, (None, None)))
-            for agent, reason in zip(result.agents, reasons, strict=True)
+            _entry(result, a, reasons.get(a.name), on_selection.get(a.name), on_train.get(a.name))
+            for a in result.agents
         ]
 
 
@@ -95,9 +97,9 @@ def _entry(
         hyperparameters=agent.hyperparameters,
         checkpoint=agent.checkpoint,
         weights_hash=agent.weights_hash,
-        score=on_selection,
+        score=on_selection if reason is None else None,
         reason=reason,
-        train_score=on_train,
+        train_score=None if on_train is None or isnan(on_train) else on_train,
         sharpe=ratio,
     )
 

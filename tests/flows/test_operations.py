@@ -2,16 +2,21 @@
 
 import json
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
+from flows import server
+from podracer.errors import ServerError
 from podracer.market.snapshot import read_snapshot
 from tests.flows.workspace import PODRACER, environment, podracer, run_folder, workspace
 
@@ -31,6 +36,67 @@ def test_the_lockbox_stays_closed_until_a_backtest_and_its_openings_are_counted(
     assert len((folder / "store/ledger/openings.jsonl").read_text().splitlines()) == 1
 
 
+def test_a_run_belongs_to_one_process_and_survives_the_loss_of_its_store(tmp_path):
+    folder = workspace(tmp_path / "w")
+    assert podracer(folder, "run").returncode == 0
+    before = podracer(folder, "leaderboard", "--json").stdout
+    shutil.rmtree(folder / "store")
+    again = podracer(folder, "run")
+    assert again.returncode == 0, again.stderr
+    assert "skipped" not in again.stdout
+    assert podracer(folder, "leaderboard", "--json").stdout == before
+    shutil.rmtree(folder / "store")
+    with FileLock(run_folder(folder) / ".lock"):
+        refused = podracer(folder, "run")
+    assert "another process is at work on the same run" in refused.stderr
+    assert refused.returncode == 2
+
+
+def test_servers_that_cannot_be_used_are_refused(tmp_path):
+    folder = workspace(tmp_path / "w")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = podracer(folder, "serve", "--port", str(port))
+        assert f"port {port} is taken" in refused.stderr
+        assert refused.returncode == 2
+    done = subprocess.run(
+        [PODRACER, "run"],
+        cwd=folder,
+        env=environment() | {"PREFECT_API_URL": f"http://127.0.0.1:{port}/api"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "no Prefect server answers there" in done.stderr
+    crashed = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    crashed.wait()
+    with pytest.raises(ServerError, match="ended with code 3 while starting"):
+        server._wait(crashed, f"http://127.0.0.1:{port}/api", tmp_path / "log")
+
+
+def test_ctrl_c_ends_with_one_line(tmp_path):
+    folder = workspace(tmp_path / "w", pod={"agents": 2, "steps": 10_000_000, "cohorts": 4})
+    process = subprocess.Popen(
+        [PODRACER, "tournament"],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    while not list((folder / "runs").glob("*/pods/*/progress.json")):
+        assert process.poll() is None
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped; finished pods are kept" in errors
+    assert "Traceback" not in errors
+
+
 def test_mistakes_end_with_one_line_and_code_2(tmp_path):
     folder = workspace(tmp_path / "w")
     for override, message in (
@@ -38,6 +104,7 @@ def test_mistakes_end_with_one_line_and_code_2(tmp_path):
         ("data.tickers=[AAPL, TSLA]", "the data has no ticker 'TSLA'"),
         ("pod.device=cuda", "pod.device: cuda was asked for, but"),
         ("windows.train=2013-02-01 .. 2018-12-31", "need 253 sessions before the first day"),
+        ("windows.train=2014-02-01 .. 2014-05-15", "windows.train: "),
         ("windows.selection=2018-06-01 .. 2020-12-31", "selection starts on 2018-06-01"),
     ):
         done = podracer(folder, "run", "--set", override)
@@ -114,7 +181,7 @@ def api(port, method, path, body=None):
 def test_a_served_deployment_runs_with_changed_parameters(tmp_path):
     folder, port = workspace(tmp_path / "serve"), free_port()
     log = (tmp_path / "log").open("w")
-    server = subprocess.Popen(
+    serving = subprocess.Popen(
         [PODRACER, "serve", "--port", str(port)],
         cwd=folder,
         env=environment(),
@@ -129,7 +196,7 @@ def test_a_served_deployment_runs_with_changed_parameters(tmp_path):
             try:
                 deployment = api(port, "GET", "/deployments/name/retrain/retrain")
             except OSError:
-                assert server.poll() is None, (tmp_path / "log").read_text()
+                assert serving.poll() is None, (tmp_path / "log").read_text()
         assert deployment["schedules"][0]["schedule"]["cron"] == "0 23 * * 1-5"
         settings = deployment["parameters"]["settings"]
         settings["seed"] = 7
@@ -147,7 +214,7 @@ def test_a_served_deployment_runs_with_changed_parameters(tmp_path):
         artifacts = {a["key"] for a in api(port, "POST", "/artifacts/filter", {})}
         assert {"mega6-leaderboard", "mega6-generations", "mega6-report"} <= artifacts
     finally:
-        server.terminate()
-        server.wait(timeout=120)
+        serving.terminate()
+        serving.wait(timeout=120)
     (run,) = (folder / "runs").iterdir()
     assert (run / "report.html").exists()

@@ -108,6 +108,12 @@ def test_unreadable_files_and_wrong_mappings_are_refused(tmp_path):
         load_file(csv(tmp_path, frame()), "XNYS", {"date": "Zeit"})
 
 
+def test_a_market_is_named_by_what_agents_see_not_by_what_it_is_called():
+    prices = panel()
+    one = build_market(prices, FeatureSettings(), "a.csv")
+    assert build_market(prices, FeatureSettings(), "b.csv").hash == one.hash
+
+
 def test_unknown_datasets_and_tickers_are_refused():
     with pytest.raises(MarketDataError, match="there is no bundled dataset 'us200'"):
         load_bundled("us200")

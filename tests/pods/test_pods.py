@@ -159,6 +159,14 @@ def test_an_agent_with_a_non_finite_loss_fails_alone_with_the_step(market, tmp_p
         assert one.agents[i].weights_hash == other.agents[i].weights_hash
 
 
+def test_a_result_of_another_spec_is_replaced_also_while_progress_is_noted(market, tmp_path):
+    pools.train_with_progress(spec(market, tmp_path / "pod"))
+    changed = spec(market, tmp_path / "pod", steps=600)
+    again = pools.train_with_progress(changed)
+    fresh = pod.train(changed.model_copy(update={"folder": tmp_path / "fresh"}))
+    assert [a.weights_hash for a in again.agents] == [a.weights_hash for a in fresh.agents]
+
+
 def test_devices_that_cannot_be_had_are_refused_and_auto_falls_back_visibly():
     assert resolve_device("cpu") == ("cpu", None)
     device, remark = resolve_device("auto")

@@ -14,6 +14,7 @@ from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
 from podracer.envs.trading import Decision
 from podracer.errors import CheckpointError, LeaderboardError
+from podracer.evaluation.statistics import bootstrap_indices
 from podracer.market.synthetic import PlantedSettings, planted_market
 from podracer.market.windows import Window, Windows
 from podracer.pods.pools import InlinePool
@@ -25,6 +26,7 @@ from podracer.tournament.generator import next_agents, parent_chances
 from podracer.tournament.ledger import Ledger, Opening, Trials, stretch
 from podracer.tournament.memory_board import MemoryBoard
 from podracer.tournament.orchestrator import TournamentJob, load_summary
+from podracer.tournament.selection import Judge, Yardstick
 from podracer.tournament.settings import TournamentSettings
 from podracer.tournament.updater import update
 from tests.conftest import market_of, random_closes
@@ -117,6 +119,19 @@ def result(names, returns, failed=()):
     )
 
 
+def test_a_score_that_is_undefined_on_some_resamples_stays_off_the_ranking():
+    rng = np.random.default_rng(0)
+    benchmark = rng.normal(0, 0.01, 100)
+    indices = bootstrap_indices(100, "m", "selection")
+    judge = Judge(Yardstick(benchmark, indices), Yardstick(benchmark, indices))
+    rare = np.zeros(100)
+    rare[[10, 50, 90]] = 0.01, -0.02, 0.01
+    entries = judge.entries(result("ab", [rare, rng.normal(0, 0.01, 100)]))
+    assert (entries[0].score, entries[0].reason) == (None, "too few moves for a score")
+    assert entries[0].train_score is None
+    assert np.isfinite(entries[1].score)
+
+
 def days(first, count):
     return np.datetime64(first) + np.arange(count)
 
@@ -127,12 +142,12 @@ def test_the_ledger_counts_failed_and_earlier_trials_that_share_a_name_and_a_day
     dates = days("2015-01-01", 100)
     benchmark, returns = rng.normal(0, 0.01, 100), rng.normal(0, 0.01, (5, 100))
     for _ in range(2):
-        ledger.record("r1", "XY", [result("abc", returns[:3], failed="b")], dates, benchmark)
-    ledger.record("years later", "XY", [result("a", returns[:1])], dates + 1000, benchmark)
-    ledger.record("other names", "Z", [result("a", returns[:1])], dates, benchmark)
+        ledger.record("r1", "XY", result("abc", returns[:3], failed="b"), dates, benchmark)
+    ledger.record("years later", "XY", result("a", returns[:1]), dates + 1000, benchmark)
+    ledger.record("other names", "Z", result("a", returns[:1]), dates, benchmark)
     # A night later and one name more: nearly the same window, other costs, another benchmark.
-    ledger.record("next night", "YZ", [result("a", returns[3:4])], dates + 1, benchmark / 2)
-    ledger.record("half a window", "X", [result("a", returns[4:])], dates + 50, benchmark)
+    ledger.record("next night", "YZ", result("a", returns[3:4]), dates + 1, benchmark / 2)
+    ledger.record("half a window", "X", result("a", returns[4:]), dates + 50, benchmark)
     trials = ledger.trials(stretch("XY", dates))
     excess = returns - np.array([1, 1, 1, 0.5, 1])[:, None] * benchmark
     # Files are read in order of their names.
@@ -160,7 +175,7 @@ def test_a_lockbox_remembers_who_opened_it_and_who_chose_on_its_days(tmp_path):
     assert looks("r5", stretch("XY", days("2020-01-01", 365))) == (1, 0)
     assert looks("r1", year) == (1, 0)
     returns = np.zeros((1, 365))
-    ledger.record("r6", "XW", [result("a", returns)], days("2021-01-01", 365), returns[0])
+    ledger.record("r6", "XW", result("a", returns), days("2021-01-01", 365), returns[0])
     assert looks("r6", stretch("XW", days("2022-03-01", 365))) == (1, 0)
     seen = ledger.open_lockbox("r7", stretch("XY", days("2021-06-01", 180)))
     assert (seen.number, seen.selections, seen.is_first_look) == (1, 1, False)
@@ -343,7 +358,6 @@ def test_the_champion_earns_70_percent_of_the_oracle_on_a_planted_market(
 
 @pytest.mark.slow
 def test_without_a_signal_the_champion_proves_nothing(tmp_path):
-    from podracer.evaluation.statistics import bootstrap_indices
 
     refused = 0
     for seed in range(20):
