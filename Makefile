@@ -26,7 +26,7 @@ check: setup
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow and not gpu"
 
 slow: setup
 	$(BIN)/pytest -m slow
@@ -34,3 +34,5 @@ slow: setup
 bench: setup
 	$(BIN)/python -m benchmarks.env_pairs
 	$(BIN)/python -m benchmarks.train_pairs
+	$(BIN)/python -m benchmarks.data_pairs
+	$(BIN)/python -m benchmarks.minute_market

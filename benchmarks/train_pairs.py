@@ -13,7 +13,7 @@ import torch
 from benchmarks.pairs import Ratio, arguments, run
 from podracer.agents import ppo
 from podracer.agents.networks import Inputs, Parameters, action_means
-from podracer.agents.ppo import PpoHyperparameters
+from podracer.agents.settings import PpoHyperparameters
 from podracer.envs.observation import observe
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables

@@ -5,9 +5,10 @@ from pathlib import Path
 from prefect import flow
 
 from flows.ingest import ingest
-from podracer import pipeline
 from podracer.config import PodracerSettings
-from podracer.pipeline import Outcome
+from podracer.pipeline import runs
+from podracer.pipeline.preflight import preflight
+from podracer.pipeline.runs import Outcome
 from tasks import reports
 from tasks.reports import publish_report
 
@@ -19,7 +20,7 @@ def backtest(settings: PodracerSettings) -> Outcome:
     Raises:
         LeaderboardError: if there is no finished tournament with these prices and settings.
     """
-    pipeline.require_tournament(settings, pipeline.preflight(settings).dataset_hash)
+    runs.require_tournament(settings, preflight(settings).dataset_hash)
     market, _ = ingest.fn(settings)
     return report(settings, market)
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
-from podracer.errors import PodracerError
+from podracer.errors import NotFinalError, PodracerError
 
 if TYPE_CHECKING:
     from podracer.config import PodracerSettings
-    from podracer.pipeline import Outcome
+    from podracer.market.quality import QualityReport
+    from podracer.pipeline.runs import Outcome
 
 app = typer.Typer(
     help="Tournaments of deep-RL trading agents, from prices to an honest report.",
@@ -32,6 +33,7 @@ app.add_typer(stage, name="stage")
 out = Console()
 errors = Console(stderr=True)
 INTERRUPTED = 130
+NOT_YET = 3
 PREFECT_HOME = Path("store") / "prefect"
 
 Params = Annotated[Path, typer.Option("--params", "-p", help="Settings file.")]
@@ -45,6 +47,9 @@ def main() -> None:
     """Run the command line; an expected error is one line and exit code 2."""
     try:
         app()
+    except NotFinalError as error:
+        errors.print(f"[yellow]skipped:[/] {_escaped(str(error))}", soft_wrap=True)
+        sys.exit(NOT_YET)
     except PodracerError as error:
         errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
         sys.exit(2)
@@ -75,14 +80,15 @@ def run(
     """Ingest, train a tournament, backtest the champion, write the report."""
     from flows.progress import watch
     from flows.server import prefect_server
-    from podracer import pipeline
+    from podracer.pipeline import runs
+    from podracer.pipeline.preflight import preflight
 
     started = time.perf_counter()
     settings = _load(params, set_)
-    known = pipeline.preflight(settings)
+    known = preflight(settings)
     if known.remark:
         out.print(f"[dim]{known.remark}[/]")
-    folder = pipeline.run_folder(settings, known.dataset_hash)
+    folder = runs.run_folder(settings, known.dataset_hash)
     out.print(f"[dim]run {folder.name} · starting a Prefect server on loopback …[/]")
     with prefect_server(PREFECT_HOME), watch(settings, folder, out):
         server_seconds = time.perf_counter() - started
@@ -122,15 +128,17 @@ def _print_outcome(outcome: "Outcome") -> None:
 def ingest(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     """Check prices, version them, compute features."""
     from flows.server import prefect_server
-    from podracer import pipeline
+    from podracer.pipeline import datasets
+    from podracer.pipeline.preflight import preflight
 
     settings = _load(params, set_)
-    pipeline.preflight(settings)
+    preflight(settings)
     with prefect_server(PREFECT_HOME):
         from flows.ingest import ingest as flow
 
         market, dvc_hash = flow(settings)
-    out.print(f"market {market}, DVC hash {dvc_hash}")
+    _print_quality(datasets.read_quality(market))
+    out.print(f"market {market}, DVC hash {dvc_hash}", soft_wrap=True)
 
 
 @app.command()
@@ -138,10 +146,16 @@ def tournament(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     """Ingest and train a tournament; the lockbox stays closed."""
     from flows.progress import watch
     from flows.server import prefect_server
-    from podracer import pipeline
+    from podracer.pipeline import runs
+    from podracer.pipeline.preflight import preflight
 
     settings = _load(params, set_)
-    folder = pipeline.run_folder(settings, pipeline.preflight(settings).dataset_hash)
+    dataset_hash = preflight(settings).dataset_hash
+    folder = runs.run_folder(settings, dataset_hash)
+    if runs.has_champion(settings, dataset_hash):
+        out.print(f"[yellow]skipped:[/] nothing is new since run {folder.name}")
+        leaderboard(params, set_)
+        return
     with prefect_server(PREFECT_HOME), watch(settings, folder, out):
         from flows.ingest import ingest as ingest_flow
         from flows.tournament import tournament as tournament_flow
@@ -159,7 +173,7 @@ def leaderboard(
 ) -> None:
     """Show the leaderboard of the newest tournament."""
     from podracer.leaderboard.board import read_board
-    from podracer.pipeline import leaderboard_json
+    from podracer.tournament.entry import leaderboard_json
 
     settings = _load(params, set_)
     entries = read_board(settings.store, settings.name)
@@ -183,10 +197,11 @@ def leaderboard(
 def backtest(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     """Backtest the champion of the finished tournament and write its report."""
     from flows.server import prefect_server
-    from podracer import pipeline
+    from podracer.pipeline import runs
+    from podracer.pipeline.preflight import preflight
 
     settings = _load(params, set_)
-    pipeline.require_tournament(settings, pipeline.preflight(settings).dataset_hash)
+    runs.require_tournament(settings, preflight(settings).dataset_hash)
     with prefect_server(PREFECT_HOME):
         from flows.backtest import backtest as flow
 
@@ -210,6 +225,10 @@ def serve(
         from flows.deploy import serve_deployments
 
         out.print(f"Prefect UI: {url.removesuffix('/api')} · stop with Ctrl-C")
+        out.print(
+            f"[dim]from another shell: PREFECT_API_URL={url} prefect deployment run retrain/retrain[/]",
+            soft_wrap=True,
+        )
         serve_deployments(settings)
 
 
@@ -252,14 +271,76 @@ def data_list() -> None:
         out.print(table)
 
 
+@data.command("check")
+def data_check(
+    what: Annotated[
+        str | None, typer.Argument(help="A CSV or parquet file, or a bundled dataset.")
+    ] = None,
+    params: Params = DEFAULT_PARAMS,
+    set_: Set = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Every cell, machine-readable.")] = False,
+) -> None:
+    """Pass prices through the quality gate alone; those of params.yaml if none are named."""
+    from podracer.market.loading import load_raw
+    from podracer.market.quality import check
+    from podracer.market.sources.bundled import datasets
+
+    settings = _load(params, set_).data
+    if what is not None:
+        is_bundled = what in {d.name for d in datasets()}
+        named = {"source": "bundled", "dataset": what} if is_bundled else {"source": "file"}
+        settings = settings.model_copy(update=named | {"path": Path(what)})
+    raw, _ = load_raw(settings)
+    _, report = check(raw, settings.quality)
+    if as_json:
+        sys.stdout.write(report.to_json() + "\n")
+        return
+    _print_quality(report)
+    for note in raw.defects:
+        out.print(f"known: {_escaped(note)}", soft_wrap=True)
+
+
+def _print_quality(report: "QualityReport") -> None:
+    out.print(
+        f"{report.name}: {len(report.tickers)} tickers, {report.first} … {report.last}, "
+        f"{report.rows_used:,} of {report.rows_in:,} rows can be traded",
+        soft_wrap=True,
+    )
+    for tic, kind, detail in report.failures:
+        out.print(f"[yellow]not delivered:[/] {tic}, {kind}: {_escaped(detail)}", soft_wrap=True)
+    if not report.findings:
+        out.print("no finding")
+        return
+    table = Table("rule", "cells", "names", "done", "the first")
+    for first, cells, names in report.by_rule():
+        example = f"{first.tic} {first.date}: {first.value}, expected {first.expected}"
+        table.add_row(first.rule, str(cells), str(names), first.done, _escaped(example))
+    out.print(table)
+
+
+@data.command("diff")
+def data_diff(
+    older: Annotated[str, typer.Argument(help="A snapshot: its folder, or the start of its hash.")],
+    newer: Annotated[str, typer.Argument(help="Another one.")],
+) -> None:
+    """Show what changed between two versions of the same prices."""
+    from podracer.market.diff import difference
+    from podracer.market.snapshot import find_snapshot, read_snapshot
+
+    one, other = (read_snapshot(find_snapshot(name)) for name in (older, newer))
+    for line in difference(one, other).lines():
+        out.print(_escaped(line), soft_wrap=True, highlight=False)
+
+
 @config.command("explain")
 def config_explain(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     """Print every setting with its value and meaning."""
     from podracer.config import explain
 
-    table = Table("setting", "value", "meaning")
+    table = Table(Column("setting", no_wrap=True), "value", "meaning")
     for key, value, meaning in explain(_load(params, set_)):
         shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        shown = "null" if value is None else shown
         table.add_row(key, _escaped(shown), _escaped(meaning))
     out.print(table)
 

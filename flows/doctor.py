@@ -10,7 +10,8 @@ from pathlib import Path
 from podracer.config import load_settings
 from podracer.errors import PodracerError
 from podracer.leaderboard.store import open_store
-from podracer.market.snapshot import dataset_name, load_prices
+from podracer.market.loading import load_raw
+from podracer.market.quality import check
 from podracer.pods.device import resolve_device
 
 PACKAGES = ("torch", "prefect", "mlflow", "dvc", "pandas", "numpy", "numba", "yfinance")
@@ -59,9 +60,9 @@ def _settings(params: Path, overrides: list[str]) -> list[Finding]:
     except PodracerError as error:
         findings.append(Finding("device", "refused", str(error), is_fine=False))
     try:
-        panel = load_prices(settings.data)
+        panel, _ = check(load_raw(settings.data)[0], settings.data.quality)
         span = f"{len(panel.tickers)} tickers, {panel.dates_D[0]} … {panel.dates_D[-1]}"
-        findings.append(Finding("prices", dataset_name(settings.data), span))
+        findings.append(Finding("prices", panel.name, span))
     except PodracerError as error:
         findings.append(Finding("prices", "refused", str(error), is_fine=False))
     try:

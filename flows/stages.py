@@ -6,38 +6,40 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from podracer import pipeline
 from podracer.config import PodracerSettings
 from podracer.market.market import open_market
-from podracer.pipeline import Lineage
-from podracer.pods.pools import InlinePool, ProcessPool, Workers
+from podracer.pipeline import datasets
 
 RAW, MARKET, OUTPUT = Path("data/raw/current"), Path("data/features/current"), Path("pipeline")
 
 
 def ingest(settings: PodracerSettings) -> None:
     """Write the snapshot of the prices."""
-    pipeline.ingest(settings, RAW)
+    datasets.ingest(settings, RAW)
 
 
 def features(settings: PodracerSettings) -> None:
     """Write the market of the snapshot."""
-    pipeline.features(settings, RAW, MARKET)
+    datasets.features(settings, RAW, MARKET)
 
 
 def tournament(settings: PodracerSettings) -> None:
     """Train, unless the same run is complete, and keep the leaderboard."""
-    pipeline.preflight(settings)
+    from podracer.pipeline import runs, training
+    from podracer.pipeline.preflight import preflight
+    from podracer.pods.pools import InlinePool, ProcessPool, Workers
+
+    preflight(settings)
     dataset_hash = open_market(MARKET).meta["dataset_hash"]
-    folder = pipeline.run_folder(settings, dataset_hash)
-    if not pipeline.has_champion(settings, dataset_hash):
-        lineage = Lineage(_dvc_hash_of(RAW), pipeline.git_commit())
+    folder = runs.run_folder(settings, dataset_hash)
+    if not runs.has_champion(settings, dataset_hash):
+        lineage = runs.Lineage(_dvc_hash_of(RAW), runs.git_commit())
         if settings.pool.launcher == "inline":
-            pipeline.tournament(settings, MARKET, InlinePool(), lineage)
+            training.tournament(settings, MARKET, InlinePool(), lineage)
         else:
             workers = Workers(settings.pool.num_workers(settings.tournament.pods))
             try:
-                pipeline.tournament(settings, MARKET, ProcessPool(workers), lineage)
+                training.tournament(settings, MARKET, ProcessPool(workers), lineage)
             finally:
                 workers.close()
     OUTPUT.mkdir(exist_ok=True)
@@ -52,10 +54,12 @@ def tournament(settings: PodracerSettings) -> None:
 
 def backtest(settings: PodracerSettings) -> None:
     """Write the report and its numbers."""
+    from podracer.pipeline import lockbox, runs
+
     dataset_hash = open_market(MARKET).meta["dataset_hash"]
-    folder = pipeline.run_folder(settings, dataset_hash)
-    if pipeline.finished(settings, dataset_hash) is None:
-        pipeline.run_backtest(settings, MARKET)
+    folder = runs.run_folder(settings, dataset_hash)
+    if runs.finished(settings, dataset_hash) is None:
+        lockbox.run_backtest(settings, MARKET)
     for name in ("report.html", "metrics.json", "equity.csv"):
         shutil.copy(folder / name, OUTPUT / name)
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from prefect import flow
 
-from podracer import pipeline
 from podracer.config import PodracerSettings
-from podracer.pipeline import Lineage
+from podracer.pipeline import runs, training
+from podracer.pipeline.runs import Lineage
 from podracer.pods.pools import InlinePool, Workers
 from tasks.pods import PrefectPool
 from tasks.reports import publish_leaderboard
@@ -15,13 +15,13 @@ from tasks.reports import publish_leaderboard
 @flow(name="tournament", persist_result=False)
 def tournament(settings: PodracerSettings, market: Path, dvc_hash: str) -> Path:
     """Run a tournament with its pods as task runs; returns the run's folder."""
-    lineage = Lineage(dvc_hash, pipeline.git_commit())
+    lineage = Lineage(dvc_hash, runs.git_commit())
     if settings.pool.launcher == "inline":
-        folder = pipeline.tournament(settings, market, InlinePool(), lineage)
+        folder = training.tournament(settings, market, InlinePool(), lineage)
     else:
         workers = Workers(settings.pool.num_workers(settings.tournament.pods))
         try:
-            folder = pipeline.tournament(settings, market, PrefectPool(workers), lineage)
+            folder = training.tournament(settings, market, PrefectPool(workers), lineage)
         finally:
             workers.close()
     publish_leaderboard(folder, settings.name)

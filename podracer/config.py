@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from podracer.agents.ppo import PpoHyperparameters
+from podracer.agents.settings import PpoHyperparameters
 from podracer.envs.settings import EnvSettings
 from podracer.errors import ConfigError
 from podracer.leaderboard.settings import StoreSettings
@@ -112,7 +112,8 @@ class PodracerSettings(Settings):
     def config_hash(self) -> str:
         """The hash of all that may change a result, but for the seed and the prices themselves."""
         facts = self.model_dump(mode="json", exclude=set(NOT_IN_HASH))
-        facts["data"].pop("path")
+        for name in ("path", "yahoo"):
+            facts["data"].pop(name)
         return canonical_hash(facts)
 
     def run_key(self, dataset_hash: str) -> str:
@@ -185,12 +186,14 @@ def _explain(error: ValidationError, tree: Any, path: Path, overrides: Sequence[
     where = f"{path}:{line}" if (line := _line_of(tree, keys)) else str(path)
     for override in overrides:
         key = override.partition("=")[0].strip()
-        if key and f"{dotted}.".startswith(f"{key}."):
+        is_of_model = first["type"] == "value_error" and key.startswith(f"{dotted}.")
+        if key and (f"{dotted}.".startswith(f"{key}.") or is_of_model):
             where = f"--set {override}"
     if first["type"] == "extra_forbidden":
         known = _fields_at(keys[:-1])
         nearest = difflib.get_close_matches(keys[-1], known, n=1, cutoff=0.5)
-        hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known here: {', '.join(known)}."
+        paths = [".".join([*keys[:-1], n]) for n in nearest]
+        hint = f"Did you mean {paths[0]!r}?" if nearest else f"Known here: {', '.join(known)}."
         return f"{where}: {dotted!r} is not a setting. {hint}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":

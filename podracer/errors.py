@@ -31,3 +31,7 @@ class PodError(PodracerError):
 
 class ServerError(PodracerError):
     """A server that the run needs did not answer."""
+
+
+class NotFinalError(MarketDataError):
+    """The newest session's prices are not complete yet; a later run will find them."""

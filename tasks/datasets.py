@@ -12,9 +12,9 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from podracer import pipeline
 from podracer.config import PodracerSettings
 from podracer.errors import MarketDataError
+from podracer.pipeline import datasets
 
 UNTRACKED = "untracked"
 LOCK_SECONDS = 60
@@ -23,7 +23,7 @@ LOCK_SECONDS = 60
 @task(cache_policy=NO_CACHE)
 def ingest(settings: PodracerSettings) -> tuple[Path, str]:
     """Write the snapshot of the prices and track it; returns its folder and its DVC hash."""
-    snapshot = pipeline.ingest(settings)
+    snapshot = datasets.ingest(settings)
     dvc_hash = track(snapshot)
     get_run_logger().info("snapshot=%s dvc=%s", snapshot, dvc_hash)
     return snapshot, dvc_hash
@@ -31,8 +31,8 @@ def ingest(settings: PodracerSettings) -> tuple[Path, str]:
 
 @task(cache_policy=NO_CACHE)
 def build_features(settings: PodracerSettings, snapshot: Path) -> Path:
-    """Build the market of a snapshot; see `podracer.pipeline.features`."""
-    folder = pipeline.features(settings, snapshot)
+    """Build the market of a snapshot; see `podracer.pipeline.datasets.features`."""
+    folder = datasets.features(settings, snapshot)
     get_run_logger().info("market=%s", folder)
     return folder
 

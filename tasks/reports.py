@@ -6,18 +6,40 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from podracer import pipeline
 from podracer.config import PodracerSettings
-from podracer.pipeline import Outcome
+from podracer.pipeline import datasets, lockbox
+from podracer.pipeline.runs import Outcome
 from podracer.tournament.orchestrator import load_summary
 
 
 @task(cache_policy=NO_CACHE)
 def backtest(settings: PodracerSettings, market: Path) -> Outcome:
-    """Open the lockbox and write the report; see `podracer.pipeline.run_backtest`."""
-    outcome = pipeline.run_backtest(settings, market)
+    """Open the lockbox and write the report; see `podracer.pipeline.lockbox.run_backtest`."""
+    outcome = lockbox.run_backtest(settings, market)
     get_run_logger().info("report=%s verdict=%s", outcome.report, outcome.verdict)
     return outcome
+
+
+def publish_quality(market: Path, name: str) -> None:
+    """Show what the gate found and did in the Prefect UI, one row a rule."""
+    quality = datasets.read_quality(market)
+    rows = [
+        {
+            "rule": first.rule,
+            "cells": cells,
+            "names": names,
+            "done": first.done,
+            "expected": first.expected,
+            "the first": f"{first.tic} {first.date}: {first.value}",
+        }
+        for first, cells, names in quality.by_rule()
+    ]
+    create_table_artifact(
+        key=f"{name}-quality",
+        table=rows,
+        description=f"Data quality of {quality.name}: {quality.rows_used} of {quality.rows_in} rows "
+        f"can be traded; every cell is in quality.json of {market}",
+    )
 
 
 def publish_leaderboard(folder: Path, name: str) -> None:

@@ -23,7 +23,7 @@ WINDOWS = "windows: {train: 8y, selection: 5y, lockbox: 5y}\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (WINDOWS + "env:\n  fee_bsp: 3\n", r"params\.yaml:3: 'env\.fee_bsp' is not a setting\. Did you mean 'fee_bps'\?"),
+        (WINDOWS + "env:\n  fee_bsp: 3\n", r"params\.yaml:3: 'env\.fee_bsp' is not a setting\. Did you mean 'env\.fee_bps'\?"),
         (WINDOWS + "zzz: 3\n", r"params\.yaml:2: 'zzz' is not a setting\. Known here: name, seed"),
         (WINDOWS + "env:\n  fee_bps: -3\n", r"params\.yaml:3: env\.fee_bps: input should be greater than or equal to 0, got '-3'"),
         (WINDOWS + "pod:\n  agents: 7\n", r"params\.yaml:3: pod\.agents: must be even, got 7"),
@@ -53,6 +53,11 @@ def test_a_missing_file_and_a_bad_override_are_refused(tmp_path):
         load_settings(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="--set x: expected key=value"):
         load(tmp_path, WINDOWS, "x")
+    with pytest.raises(
+        ConfigError,
+        match=r"^--set tournament.ensemble_size=64: tournament: ensemble_size 64 exceeds",
+    ):
+        load(tmp_path, WINDOWS, "tournament.ensemble_size=64")
     with pytest.raises(ConfigError, match="not readable"):
         load_settings(tmp_path)
     with pytest.raises(ConfigError, match=r"^--set pod.steps=\[: .*Correct the YAML"):

@@ -19,7 +19,10 @@ from podracer.tournament import orchestrator
 from podracer.tournament.ledger import Ledger
 from tests.tournament.test_tournament import job, small_market  # noqa: F401
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+    pytest.mark.xdist_group("leaderboard"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def played(small_market, tmp_path_factory):  # noqa: F811
     market = small_market
     width = 1 + 4 + 4 * 1 + 4
     observations = np.random.default_rng(0).random((8, width)).astype(np.float32)
-    identity = Identity("demo", "run1", {"market_hash": market.hash})
+    identity = Identity("demo", "run1", market.tickers, {"market_hash": market.hash})
     board = MlflowBoard(store, identity, 6, observations)
     summary = orchestrator.run(job(market, folder), InlinePool(), board, Ledger(folder / "l"))
     version = board.crown(summary.scored[:3])
@@ -79,6 +82,7 @@ def test_desired_weights_are_where_the_policy_would_go(played, small_market):  #
         np.array([(1 - held.sum()) * equity]),
         np.round(held * equity / price[:, None]).astype(np.int32),
         price,
+        np.ones(4, dtype=bool),
         decision.target_AE,
         decision.speed_E,
         decision.band_E,
@@ -94,6 +98,13 @@ def test_desired_weights_are_where_the_policy_would_go(played, small_market):  #
         ]
     )
     assert agents.desired_weights(row[None])[0] == pytest.approx(expected[:, 0], abs=1e-5)
+
+
+def test_a_name_belongs_to_one_universe(played):
+    store, board, _, _, observations = played
+    other = replace(board.identity, tickers=("X", "Y"))
+    with pytest.raises(LeaderboardError, match="leaderboard 'demo' holds agents of other tickers"):
+        MlflowBoard(store, other, 6, observations)
 
 
 def test_crowning_and_offering_again_add_nothing(played):
@@ -115,7 +126,7 @@ def test_a_board_that_is_opened_again_goes_on_where_it_was(played):
 
 def test_agents_trained_again_with_other_weights_replace_the_stored_ones(played):
     store, board, summary, _, observations = played
-    identity = Identity("again", "run1", board.identity.tags)
+    identity = Identity("again", "run1", board.identity.tickers, board.identity.tags)
     first = MlflowBoard(store, identity, 6, observations)
     first.offer(summary.entries)
     old = first.crown(summary.scored[:2])
@@ -153,7 +164,7 @@ def test_two_processes_may_create_the_store_at_once(tmp_path):
 
 
 def test_the_leaderboard_as_json_has_no_paths_and_no_times(played):
-    from podracer.pipeline import leaderboard_json
+    from podracer.tournament.entry import leaderboard_json
 
     rows = json.loads(leaderboard_json(played[2].entries))
     assert [r["rank"] for r in rows] == [1, 2, 3, 4, 5, 6]

@@ -13,28 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from podracer.settings import Settings
-
-
-class NetworkSettings(Settings):
-    """What the agents of a pod are made of; 0 switches a part off."""
-
-    head: bool = Field(True, description="Use the per-asset head that all assets share.")
-    head_hidden: int = Field(
-        0, ge=0, le=256, description="Hidden units of the head beside its linear part."
-    )
-    mlp_hidden: int = Field(
-        0, ge=0, le=1024, description="Width of the two-layer MLP that looks at everything."
-    )
-    critic_hidden: int = Field(
-        0,
-        ge=0,
-        le=1024,
-        description="Width of the critic's two layers; 0 uses the same-day mean of the cohort.",
-    )
+from podracer.agents.settings import NetworkSettings
 
 
 class Dimensions(NamedTuple):

@@ -11,42 +11,13 @@ import math
 from typing import NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from podracer.agents.adam import Adam
 from podracer.agents.networks import Inputs, Parameters, action_means, values
-from podracer.settings import Settings
 
 MAX_GRADIENT_NORM = 0.5
 VALUE_WEIGHT = 0.5
-
-
-class PpoHyperparameters(Settings):
-    """What may differ between the agents of one pod; the generator mutates these."""
-
-    learning_rate: float = Field(5e-3, gt=0, description="Adam's step size.")
-    discount: float = Field(0.95, ge=0, lt=1, description="Discount of a reward one session later.")
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="Advantage smoothing, with a critic.")
-    clip: float = Field(
-        0.2, gt=0, lt=1, description="Largest change of the ratio that is rewarded."
-    )
-    entropy_bonus: float = Field(0.0, ge=0, description="Weight of the policy's entropy.")
-    initial_std: float = Field(0.5, gt=0, description="Standard deviation of exploration at birth.")
-    gain: float = Field(1.0, gt=0, description="Target weights are softmax(gain x score).")
-    speed: float = Field(
-        0.3,
-        gt=0,
-        le=1,
-        description="Fraction of the way to its target an agent trades each session.",
-    )
-
-
-class PpoSettings(Settings):
-    """What all agents of a pod share."""
-
-    epochs: int = Field(4, ge=1, description="Passes over each batch.")
-    minibatches: int = Field(4, ge=1, description="Minibatches of whole cohorts in a pass.")
 
 
 class Batch(NamedTuple):

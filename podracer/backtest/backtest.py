@@ -6,6 +6,7 @@ Shapes: R daily returns, A assets, S series.
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from podracer.agents import checkpoint
 from podracer.agents.networks import initial_weights
@@ -19,8 +20,10 @@ from podracer.envs.settings import EnvSettings
 from podracer.evaluation.metrics import SESSIONS_A_YEAR, Metric, relative_metrics, summary
 from podracer.evaluation.statistics import bootstrap_indices, sharpe_differences
 from podracer.market.market import Market
+from podracer.market.sessions import session_ends
 from podracer.market.windows import Window, Windows
 
+ENTRY_SESSIONS = 20
 CHAMPION, LEADER, UNTRAINED, INDEX = "champion", "leader", "untrained agent", "index (price only)"
 
 
@@ -47,8 +50,12 @@ class BacktestResult:
         whole_dates: sessions from the start of training on.
         whole_returns: daily net returns over them, for the picture only: the champion has seen the
             training and selection windows.
-        sharpe_difference: 5 %, 50 % and 95 % quantile of champion minus benchmark in the lockbox.
+        sharpe_difference: champion minus benchmark in the lockbox, as observed, and the 5 % and 95 %
+            quantiles of its bootstrap.
+        settled_difference: the same as observed without the first `ENTRY_SESSIONS`, in which the
+            champion moves in at its own speed while equal weight is invested at once.
         dropped: the champion's orders that met a session without trading.
+        closings: the champion's holdings whose ticker ended: ticker, date, dollars.
     """
 
     names: tuple[str, ...]
@@ -62,7 +69,9 @@ class BacktestResult:
     whole_returns: np.ndarray
     series: dict[str, SeriesResult]
     sharpe_difference: tuple[float, float, float]
+    settled_difference: float
     dropped: int
+    closings: tuple[tuple[str, str, float], ...]
 
     def returns_of(self, name: str) -> np.ndarray:
         """Return one series' daily returns in the lockbox."""
@@ -83,8 +92,10 @@ def backtest(
     Raises:
         CheckpointError: if the agents belong to another market.
     """
+    # Two threads sum in another order than one, and are slower on networks of this size.
+    torch.set_num_threads(1)
     lockbox = windows.lockbox
-    whole = Window("whole", windows.train.start, lockbox.stop)
+    whole = whole_window(market, windows)
     agents: dict[str, Policy] = {
         CHAMPION: champion.policy(market),
         LEADER: leader.policy(market),
@@ -107,7 +118,8 @@ def backtest(
         series[INDEX] = SeriesResult(summary(index_R), relative, None, None)
     indices_SR = bootstrap_indices(lockbox.num_returns, market.hash, lockbox.name)
     difference = sharpe_differences(inside.returns_RE[:, :1], benchmark_R, indices_SR)[:, 0]
-    low, middle, high = np.quantile(difference, [0.05, 0.5, 0.95])
+    low, high = np.quantile(difference, [0.05, 0.95])
+    champion_R = inside.returns_RE[:, 0]
     return BacktestResult(
         names=names,
         tickers=market.tickers,
@@ -119,9 +131,27 @@ def backtest(
         whole_dates=overall.dates_R,
         whole_returns=whole_returns,
         series=series,
-        sharpe_difference=(float(low), float(middle), float(high)),
+        sharpe_difference=(_lead(champion_R, benchmark_R), float(low), float(high)),
+        settled_difference=_lead(champion_R[ENTRY_SESSIONS:], benchmark_R[ENTRY_SESSIONS:]),
         dropped=int(inside.dropped_E[0]),
+        closings=tuple(
+            (market.tickers[c.asset], str(c.date), float(c.dollars_E[0]))
+            for c in inside.closings
+            if c.dollars_E[0] > 0
+        ),
     )
+
+
+def _lead(returns_R: np.ndarray, benchmark_R: np.ndarray) -> float:
+    """Return the difference of the annual Sharpe ratios."""
+    each_row_once = np.arange(len(returns_R))[None]
+    return float(sharpe_differences(returns_R[:, None], benchmark_R, each_row_once)[0, 0])
+
+
+def whole_window(market: Market, windows: Windows) -> Window:
+    """Return all bars from the start of training to the end of the lockbox."""
+    start, stop = windows.train.start, windows.lockbox.stop
+    return Window("whole", start, stop, len(np.unique(market.dates_D[start:stop])))
 
 
 def _run(
@@ -168,6 +198,8 @@ def _equity_before(inside: Rollout, i: int) -> np.ndarray:
 def _index_returns(market: Market, window: Window) -> np.ndarray:
     if market.index_D is None:
         raise ValueError("the market has no index")
-    level_R = np.asarray(market.index_D[window.start : window.stop])
+    rows = np.flatnonzero(session_ends(market.dates_D))
+    rows = rows[(rows >= window.start) & (rows < window.stop)]
+    level_R = np.asarray(market.index_D[rows])
     returns_R: np.ndarray = level_R[1:] / level_R[:-1] - 1.0
     return returns_R

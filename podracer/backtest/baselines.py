@@ -6,17 +6,19 @@ Shapes: D sessions, A assets, T trailing sessions.
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import minimize
 from sklearn.covariance import ledoit_wolf
 
 from podracer.envs.policies import Policy, ScheduledPolicy, equal_weight_monthly, equal_weights
 from podracer.market.features import log_returns
 from podracer.market.market import Market
-from podracer.market.sessions import is_last_of_month
+from podracer.market.sessions import is_last_of_month, session_ends
 
 BENCHMARK = "equal weight, monthly"
 TRAILING_SESSIONS = 252
 VOLATILITY_SESSIONS = 60
+SHORT_PAUSE_SESSIONS = 5
 
 Weigh = Callable[[np.ndarray], np.ndarray]
 
@@ -37,7 +39,7 @@ def baselines(market: Market, first_session: int) -> dict[str, Policy]:
 
     return {
         BENCHMARK: equal_weight_monthly(market, first_session),
-        "equal weight, daily": ScheduledPolicy(equal_DA, ~never_D),
+        "equal weight, daily": ScheduledPolicy(equal_DA, session_ends(market.dates_D)),
         "equal weight, buy and hold": ScheduledPolicy(equal_DA, once_D),
         "inverse volatility": looking_back(inverse_volatility),
         "minimum variance": looking_back(minimum_variance),
@@ -83,13 +85,16 @@ def _monthly_targets(
     market: Market, rebalance_D: np.ndarray, first_session: int, weigh: Weigh
 ) -> np.ndarray:
     """Weigh the names that traded on all trailing sessions, on each rebalancing session."""
-    returns_DA = log_returns(np.asarray(market.price_DA))
-    target_DA = np.zeros(returns_DA.shape)
-    for t in np.flatnonzero(rebalance_D):
-        if t < first_session:
+    ends = np.flatnonzero(session_ends(market.dates_D))
+    price_DA = pd.DataFrame(np.asarray(market.price_DA[ends])).ffill(limit=SHORT_PAUSE_SESSIONS)
+    returns_DA = log_returns(price_DA.to_numpy())
+    tradable_DA = np.asarray(market.tradable_DA[ends])
+    target_DA = np.zeros(market.price_DA.shape)
+    for t, row in enumerate(ends):
+        if not rebalance_D[row] or row < first_session:
             continue
         trailing_TA = returns_DA[max(0, t - TRAILING_SESSIONS + 1) : t + 1]
-        names = np.flatnonzero(np.isfinite(trailing_TA).all(0))
+        names = np.flatnonzero(np.isfinite(trailing_TA).all(0) & tradable_DA[t])
         if len(names) and len(trailing_TA) == TRAILING_SESSIONS:
-            target_DA[t, names] = weigh(trailing_TA[:, names])
+            target_DA[row, names] = weigh(trailing_TA[:, names])
     return target_DA

@@ -13,6 +13,8 @@ from podracer.agents.networks import Parameters, action_means, reads_account
 from podracer.envs.observation import Observations, account_inputs, target_weights
 from podracer.envs.trading import Decision
 
+CHUNK = 256
+
 
 class ActingAgents(NamedTuple):
     """What is needed of P agents to act: weights, and how scores become trades."""
@@ -35,19 +37,39 @@ class PopulationPolicy:
         self._observations = observations
         self._reads_account = reads_account(self._parameters)
         self._speed_P = agents.speed_P.double().numpy()
+        self._known: tuple[int, np.ndarray] | None = None
         band = no_trade_band / observations.sizes.num_assets
         self._band_P = np.full(self.num_policies, band)
 
     def decide(self, session: int, weights_AE: np.ndarray) -> Decision:
         """Return every agent's target for its own account."""
-        account = account_inputs(weights_AE)[:, None, None, :] if self._reads_account else None
+        if self._reads_account:
+            account = account_inputs(weights_AE)[:, None, None, :]
+            target_AP = self._targets(torch.tensor([session]), account)[0]
+        else:
+            target_AP = self._chunk(session // CHUNK)[session % CHUNK]
+        return Decision(target_AP, self._speed_P, self._band_P)
+
+    def _chunk(self, number: int) -> np.ndarray:
+        """Return the targets of many sessions at once (L, A, P), where no account matters.
+
+        Chunks start at the same sessions whatever the window, so that the bits do too.
+        """
+        if self._known is None or self._known[0] != number:
+            last = min((number + 1) * CHUNK, len(self._observations.visible_DA))
+            self._known = number, self._targets(torch.arange(number * CHUNK, last), None)
+        return self._known[1]
+
+    def _targets(self, session_L: Tensor, account: Tensor | None) -> np.ndarray:
         with torch.inference_mode():
-            inputs = self._observations.inputs(torch.tensor([session]), account)
-            scores_PN = action_means(self._parameters, inputs)[:, 0, 0]
-            target_PA = target_weights(
-                scores_PN, self._agents.gain_P[:, None], self._observations.visible_DA[session]
+            inputs = self._observations.inputs(session_L, account)
+            scores_PLN = action_means(self._parameters, inputs)[:, :, 0]
+            target_PLA = target_weights(
+                scores_PLN,
+                self._agents.gain_P[:, None, None],
+                self._observations.visible_DA[session_L],
             )
-        return Decision(np.ascontiguousarray(target_PA.numpy().T), self._speed_P, self._band_P)
+        return np.ascontiguousarray(target_PLA.permute(1, 2, 0).numpy())
 
 
 def average_move(target_AE: np.ndarray, speed_E: np.ndarray) -> tuple[np.ndarray, float]:

@@ -15,11 +15,11 @@ from podracer.agents import checkpoint
 from podracer.agents.networks import (
     Dimensions,
     Inputs,
-    NetworkSettings,
     Parameters,
     action_means,
     parameter_shapes,
 )
+from podracer.agents.settings import NetworkSettings
 from podracer.envs.agent_policies import (
     ActingAgents,
     EnsemblePolicy,

@@ -23,6 +23,8 @@ def step(  # type: ignore[no-untyped-def]  # noqa: C901
     buy_DA,
     sell_DA,
     fillable_DA,
+    visible_DA,
+    exit_DA,
     value_before_E,
     traded_E,
     cost_E,
@@ -64,7 +66,7 @@ def step(  # type: ignore[no-untyped-def]  # noqa: C901
                 row = wanted[a]
                 shares = shares_AE[a, first : first + n]
                 target = target_AE[a, first : first + n]
-                if close > 0.0:
+                if visible_DA[t, a]:
                     for i in range(n):
                         gap = np.float64(target[i]) * total[i] - shares[i] * close
                         order = np.trunc(speed[i] * gap / close)
@@ -72,7 +74,10 @@ def step(  # type: ignore[no-untyped-def]  # noqa: C901
                 else:
                     for i in range(n):
                         row[i] = 0.0
-                if not fillable_DA[t, a]:
+                if exit_DA[t, a]:
+                    for i in range(n):
+                        row[i] = -np.float64(shares[i])
+                elif not fillable_DA[t, a]:
                     for i in range(n):
                         dropped[i] += 1 if row[i] != 0.0 else 0
                         row[i] = 0.0

@@ -9,10 +9,25 @@ import numpy as np
 
 from podracer.envs.policies import Policy
 from podracer.envs.settings import EnvSettings
-from podracer.envs.tables import price_tables
+from podracer.envs.tables import PriceTables, price_tables
 from podracer.envs.trading import Backend, TradingEnv, numba_backend
 from podracer.market.market import UNITS_PER_DOLLAR, Market
 from podracer.market.windows import Window
+
+
+@dataclass(frozen=True)
+class Closing:
+    """A holding that was closed because its asset has had its last price.
+
+    Attributes:
+        date: the session after that price.
+        asset: position in the universe.
+        dollars_E: what each policy got for it.
+    """
+
+    date: np.datetime64
+    asset: int
+    dollars_E: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -22,11 +37,12 @@ class Rollout:
     Attributes:
         dates_R: the sessions of the returns; the first is the one after the window's start.
         returns_RE: simple daily returns, net of costs, the first from the initial cash.
-        equity_RE: dollars at each close.
-        weights_RAE: holdings at each close as fractions of equity, float32.
-        turnover_RE: notional traded as a fraction of the equity before.
+        equity_RE: dollars at the close of each session.
+        weights_RAE: holdings at that close as fractions of equity, float32.
+        turnover_RE: notional traded as a fraction of the equity of the session before.
         cost_RE: dollars of fees.
         dropped_E: orders that met a session on which their asset did not trade.
+        closings: holdings whose asset ended inside the window.
     """
 
     dates_R: np.ndarray
@@ -36,6 +52,7 @@ class Rollout:
     turnover_RE: np.ndarray
     cost_RE: np.ndarray
     dropped_E: np.ndarray
+    closings: tuple[Closing, ...]
 
     @property
     def has_traded_E(self) -> np.ndarray:
@@ -60,15 +77,22 @@ def rollout(
     env.reset(np.array([window.start]))
     num_returns, num_policies = window.num_returns, policy.num_policies
     equity_RE = np.empty((num_returns + 1, num_policies))
-    traded_RE, cost_RE = np.empty((2, num_returns, num_policies))
+    traded_RE, cost_RE = np.zeros((2, num_returns, num_policies))
     weights_RAE = np.empty((num_returns, market.num_assets, num_policies), dtype=np.float32)
     dropped_E = np.zeros(num_policies, dtype=np.int64)
     equity_RE[0] = env.equity_E
     weights_AE = env.weights_AE()
-    for r in range(num_returns):
-        step = env.step(policy.decide(window.start + r, weights_AE))
+    closings: list[Closing] = []
+    dates = market.dates_D[window.start : window.stop]
+    # The day that a fill belongs to; a day's equity and weights are those of its last bar.
+    day_of = np.cumsum(dates[1:] != dates[:-1]) - 1
+    for t, r in zip(range(window.start, window.stop - 1), day_of, strict=True):
+        closings += _closings(env, tables, market, t)
+        step = env.step(policy.decide(t, weights_AE))
         weights_AE = env.weights_AE()
-        equity_RE[r + 1], traded_RE[r], cost_RE[r] = step.equity_E, step.traded_E, step.cost_E
+        equity_RE[r + 1] = step.equity_E
+        traded_RE[r] += step.traded_E
+        cost_RE[r] += step.cost_E
         weights_RAE[r] = weights_AE
         dropped_E += step.dropped_E
     return Rollout(
@@ -79,4 +103,18 @@ def rollout(
         turnover_RE=traded_RE / equity_RE[:-1],
         cost_RE=cost_RE / UNITS_PER_DOLLAR,
         dropped_E=dropped_E,
+        closings=tuple(closings),
     )
+
+
+def _closings(env: TradingEnv, tables: PriceTables, market: Market, t: int) -> list[Closing]:
+    """Return what the fill of session t's orders will close."""
+    return [
+        Closing(
+            market.dates_D[t + 1],
+            int(a),
+            env.shares_AE[a] * tables.sell_DA[t, a] / UNITS_PER_DOLLAR,
+        )
+        for a in np.flatnonzero(tables.exit_DA[t])
+        if env.shares_AE[a].any()
+    ]

@@ -45,6 +45,7 @@ def size_orders(
     cash_E: np.ndarray,
     shares_AE: np.ndarray,
     close_A: np.ndarray,
+    visible_A: np.ndarray,
     target_AE: np.ndarray,
     speed_E: np.ndarray,
     band_E: np.ndarray,
@@ -55,18 +56,19 @@ def size_orders(
         cash_E: money units.
         shares_AE: int32.
         close_A: prices at the close that the agent has seen.
+        visible_A: which assets trade at that close.
         target_AE: wanted fraction of equity in each asset, float32, each column summing to <= 1.
         speed_E: fraction of the gap to trade, in [0, 1].
         band_E: gaps below this fraction of equity are left alone.
 
     Returns:
-        Whole shares, rounded towards zero; none for an asset without a price.
+        Whole shares, rounded towards zero; none for an asset that does not trade.
     """
     equity_E = equity(cash_E, shares_AE, close_A)
-    price_A1 = np.where(close_A > 0.0, close_A, 1.0)[:, None]
+    price_A1 = np.where(visible_A, close_A, 1.0)[:, None]
     gap_AE = target_AE.astype(np.float64) * equity_E - shares_AE * close_A[:, None]
     wanted_AE = np.trunc(speed_E * gap_AE / price_A1)
-    trade_AE = (np.abs(gap_AE) >= band_E * equity_E) & (close_A[:, None] > 0.0)
+    trade_AE = (np.abs(gap_AE) >= band_E * equity_E) & visible_A[:, None]
     return Orders(np.where(trade_AE, wanted_AE, 0.0))
 
 
@@ -78,15 +80,18 @@ def fill(
     buy_A: np.ndarray,
     sell_A: np.ndarray,
     fillable_A: np.ndarray,
+    exit_A: np.ndarray,
 ) -> Fill:
     """Fill orders: sells first; if cash is short all buys are scaled by the same factor.
 
     Each buy is first clipped to what cash alone could pay for. No loop over assets, so the result
-    does not depend on their order.
+    does not depend on their order. A holding in `exit_A` is sold whatever was ordered: its asset
+    has had its last price.
     """
     held_AE = shares_AE.astype(np.float64)
     value_before_E = cash_E + (held_AE * fill_A[:, None]).sum(0)
     wanted_AE = np.where(fillable_A[:, None], orders.wanted_AE, 0.0)
+    wanted_AE = np.where(exit_A[:, None], -held_AE, wanted_AE)
     sold_AE = np.minimum(np.maximum(-wanted_AE, 0.0), held_AE)
     cash_E = cash_E + (sold_AE * sell_A[:, None]).sum(0)
 

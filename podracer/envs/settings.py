@@ -37,6 +37,12 @@ class EnvSettings(Settings):
     risk_aversion: float = Field(
         10.0, ge=0, description="Weight of the squared return in reward: mean_variance."
     )
+    delisting_haircut: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="A holding whose ticker ends is closed at its last price less this fraction.",
+    )
     ruin_fraction: float = Field(
         0.05, ge=0, lt=1, description="Equity below this fraction of the initial cash is ruin."
     )

@@ -26,7 +26,10 @@ class PriceTables:
         buy_DA: all-in price of a bought share, ceil(fill · (1 + fee)).
         sell_DA: all-in proceeds of a sold share, floor(fill · (1 - fee)).
         fillable_DA: the order can be filled; the last row cannot, except with fill: same_close.
-        visible_DA: the asset is tradable at close t, which is what an agent may know at t.
+        visible_DA: the asset is tradable at close t, which is what an agent may know at t; no order
+            is made for one that is not.
+        exit_DA: the asset has had its last price: what is held of it is closed at the fill of t, at
+            that price less the haircut and without a fee.
     """
 
     close_DA: np.ndarray
@@ -35,6 +38,7 @@ class PriceTables:
     sell_DA: np.ndarray
     fillable_DA: np.ndarray
     visible_DA: np.ndarray
+    exit_DA: np.ndarray
 
     @property
     def num_assets(self) -> int:
@@ -50,15 +54,28 @@ def price_tables(market: Market, settings: EnvSettings) -> PriceTables:
     """
     close_DA = _carried_forward(np.asarray(market.price_DA))
     fill_DA, fillable_DA = _fills(market, close_DA, settings.fill)
-    fee_DA = _fee(fill_DA, settings.fee_bps)
+    exit_DA = _exits(np.asarray(market.price_DA), settings.fill)
+    fill_DA = np.where(exit_DA, np.floor(close_DA * (1.0 - settings.delisting_haircut)), fill_DA)
+    fee_DA = np.where(exit_DA, 0.0, _fee(fill_DA, settings.fee_bps))
     return PriceTables(
         close_DA=close_DA,
         fill_DA=fill_DA,
         buy_DA=fill_DA + fee_DA,
         sell_DA=fill_DA - fee_DA,
-        fillable_DA=fillable_DA,
+        fillable_DA=fillable_DA | exit_DA,
         visible_DA=np.asarray(market.tradable_DA),
+        exit_DA=exit_DA,
     )
+
+
+def _exits(price_DA: np.ndarray, fill: str) -> np.ndarray:
+    """Mark the decision whose fill is the first session after an asset's last price."""
+    has_DA = np.isfinite(price_DA)
+    rows_D1 = np.arange(len(price_DA))[:, None]
+    last_A = np.where(has_DA, rows_D1, -1).max(0)
+    row_A = last_A + (1 if fill == "same_close" else 0)
+    exit_DA: np.ndarray = (rows_D1 == row_A) & (last_A >= 0) & (last_A < len(price_DA) - 1)
+    return exit_DA
 
 
 def _carried_forward(price_DA: np.ndarray) -> np.ndarray:
@@ -74,7 +91,7 @@ def _fills(market: Market, close_DA: np.ndarray, fill: str) -> tuple[np.ndarray,
     at_DA, has_DA = close_DA, np.asarray(market.tradable_DA)
     require_opens(fill, market.open_DA is not None, market.meta["name"])
     if fill == "next_open" and market.open_DA is not None:
-        has_DA = np.isfinite(market.open_DA)
+        has_DA = has_DA & np.isfinite(market.open_DA)
         at_DA = np.where(has_DA, market.open_DA, close_DA)
     none_A = np.zeros((1, at_DA.shape[1]), dtype=bool)
     return np.vstack([at_DA[1:], close_DA[-1:]]), np.vstack([has_DA[1:], none_A])

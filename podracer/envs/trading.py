@@ -80,6 +80,7 @@ def reference_backend(
             accounts.cash_E[envs],
             accounts.shares_AE[:, envs],
             tables.close_DA[t],
+            tables.visible_DA[t],
             decision.target_AE[:, envs],
             decision.speed_E[envs],
             decision.band_E[envs],
@@ -93,6 +94,7 @@ def reference_backend(
                 tables.buy_DA[t],
                 tables.sell_DA[t],
                 tables.fillable_DA[t],
+                tables.exit_DA[t],
             )
         )
     return rule.Fill(*(np.concatenate(parts, axis=-1) for parts in zip(*fills, strict=True)))
@@ -117,6 +119,8 @@ def numba_backend(
         tables.buy_DA,
         tables.sell_DA,
         tables.fillable_DA,
+        tables.visible_DA,
+        tables.exit_DA,
         value_before_E,
         traded_E,
         cost_E,

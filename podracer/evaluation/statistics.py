@@ -8,7 +8,6 @@ import hashlib
 import math
 
 import numpy as np
-from arch.bootstrap import SPA
 from scipy import stats
 
 from podracer.evaluation.metrics import SESSIONS_A_YEAR, Metric
@@ -156,6 +155,8 @@ def superior_predictive_ability(excess_RN: np.ndarray, seed: int = 1) -> float:
         excess_RN: each trial's returns over the benchmark's.
         seed: of the resamples.
     """
+    from arch.bootstrap import SPA
+
     # arch compares losses: a return is a negative loss, and the benchmark's excess is 0.
     test = SPA(
         np.zeros(len(excess_RN)), -excess_RN, block_size=MEAN_BLOCK, reps=RESAMPLES, seed=seed

@@ -41,6 +41,7 @@ class Identity:
 
     name: str
     run: str
+    tickers: tuple[str, ...]
     tags: dict[str, str]
 
     @property
@@ -71,15 +72,30 @@ class MlflowBoard:
         self._observations = observations
         self._client = open_store(settings)
         experiment = experiment_id(self._client, settings, identity.model)
-        if not self._client.search_registered_models(f"name = '{identity.model}'"):
-            self._client.create_registered_model(identity.model)
+        self._claim_name()
         found = self._client.search_runs(
             [experiment], f"tags.run = '{identity.run}'", max_results=1
         )
         tags = {"run": identity.run} | identity.tags
-        run = found[0] if found else self._client.create_run(experiment, tags=tags)
+        run = (
+            found[0]
+            if found
+            else self._client.create_run(experiment, tags=tags, run_name=identity.run)
+        )
         self.run_id = str(run.info.run_id)
         self._versions = {v.tags.get("agent", "ensemble"): v for v in self._found()}
+
+    def _claim_name(self) -> None:
+        """Create the registered model, or check that it is one of the same universe."""
+        universe = ",".join(self.identity.tickers)
+        found = self._client.search_registered_models(f"name = '{self.identity.model}'")
+        if not found:
+            self._client.create_registered_model(self.identity.model, {"tickers": universe})
+        elif (held := found[0].tags.get("tickers")) != universe:
+            raise LeaderboardError(
+                f"name: leaderboard {self.identity.name!r} holds agents of other tickers ({held}). "
+                f"Choose another name in params.yaml for this universe."
+            )
 
     def entries(self) -> list[Entry]:
         """Return the entries, best first."""
@@ -290,7 +306,7 @@ def read_board(settings: StoreSettings, name: str) -> list[Entry]:
         LeaderboardError: if there is none.
     """
     client = open_store(settings)
-    model = Identity(name, "", {}).model
+    model = Identity(name, "", (), {}).model
     found = client.search_registered_models(f"name = '{model}'")
     if not found:
         raise LeaderboardError(

@@ -9,8 +9,8 @@ Every value of session t uses rows <= t. A feature names the columns that it nee
 Shapes: D sessions, A assets, K asset features, F market features.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ from pandas.core.window.rolling import Rolling
 
 from podracer.errors import ConfigError
 from podracer.market.prices import PricePanel
+from podracer.market.sessions import session_ends
 from podracer.market.turbulence import turbulence
 
 Compute = Callable[[PricePanel], np.ndarray]
@@ -27,16 +28,19 @@ Compute = Callable[[PricePanel], np.ndarray]
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature: its formula, the price rows that it looks back on, and the columns it needs.
+    """One feature: its formula, the rows that it looks back on, and the columns it needs.
 
     `compute` returns (D, A), or (D,) where `scope` is "market"; a value before the warm-up is NaN.
+    Where bars are shorter than a session, a feature of the `session` clock is computed on the last
+    bars of sessions, and is known from then until the next session has ended.
     """
 
     name: str
-    lookback_bars: int
+    lookback: int
     compute: Compute
     scope: Literal["asset", "market"] = "asset"
     needs: frozenset[str] = field(default_factory=frozenset)
+    clock: Literal["bar", "session"] = "bar"
 
 
 def log_returns(close_DA: np.ndarray, bars: int = 1) -> np.ndarray:
@@ -65,6 +69,10 @@ def standardise_across_universe(values_DA: np.ndarray) -> np.ndarray:
     std_D1 = np.sqrt(np.square(centred_DA).sum(1, keepdims=True) / counts_D1)
     scores_DA = centred_DA / np.where(std_D1 > 1e-12, std_D1, np.inf)
     return np.where(has_DA, scores_DA, np.nan)
+
+
+def _turbulence(panel: PricePanel) -> np.ndarray:
+    return turbulence(log_returns(panel.fields["close"]))
 
 
 def _momentum_12_1(panel: PricePanel) -> np.ndarray:
@@ -103,15 +111,16 @@ def _high_52_weeks(panel: PricePanel) -> np.ndarray:
 def _each_ticker(
     panel: PricePanel, indicator: Callable[..., np.ndarray], *names: str
 ) -> np.ndarray:
-    """Apply a TA-Lib indicator to each ticker's own span: after one NaN its RSI is wrong for ever."""
+    """Apply a TA-Lib indicator to each unbroken run of prices: after one NaN its RSI is wrong for ever."""
     columns = [panel.fields[n] for n in names]
     close_DA = panel.fields["close"]
     values_DA = np.full_like(close_DA, np.nan)
     for a in range(len(panel.tickers)):
-        rows = np.flatnonzero(np.isfinite(close_DA[:, a]))
-        if len(rows):
-            span = slice(rows[0], rows[-1] + 1)
-            values_DA[span, a] = indicator(*(np.ascontiguousarray(c[span, a]) for c in columns))
+        has_D = np.all([np.isfinite(c[:, a]) for c in columns], axis=0)
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], has_D, [False]])))
+        for first, last in edges.reshape(-1, 2):
+            run = slice(first, last)
+            values_DA[run, a] = indicator(*(np.ascontiguousarray(c[run, a]) for c in columns))
     return values_DA
 
 
@@ -173,14 +182,14 @@ def _log_return(bars: int) -> Feature:
 
 OHLC = frozenset({"high", "low"})
 ASSET_FEATURES = {
-    f.name: f
-    for f in (
-        Feature("momentum_12_1", 252, _momentum_12_1),
-        Feature("reversal_1m", 21, lambda panel: -log_returns(panel.fields["close"], 21)),
-        Feature("volatility_60", 60, _volatility(60)),
-        Feature("beta_252", 252, lambda panel: _beta_and_residual(panel.fields["close"], 252)[0]),
-        Feature("high_52w_distance", 251, _high_52_weeks),
-        Feature(
+    name: Feature(name, lookback, compute, clock="session")
+    for name, lookback, compute in (
+        ("momentum_12_1", 252, _momentum_12_1),
+        ("reversal_1m", 21, lambda panel: -log_returns(panel.fields["close"], 21)),
+        ("volatility_60", 60, _volatility(60)),
+        ("beta_252", 252, lambda panel: _beta_and_residual(panel.fields["close"], 252)[0]),
+        ("high_52w_distance", 251, _high_52_weeks),
+        (
             "idiosyncratic_volatility_252",
             252,
             lambda panel: _beta_and_residual(panel.fields["close"], 252)[1],
@@ -200,13 +209,38 @@ MARKET_FEATURES = {
         Feature("sma_30_distance", 29, _sma_distance(30)),
         Feature("sma_60_distance", 59, _sma_distance(60)),
         Feature("realised_volatility_20", 20, _volatility(20)),
-        Feature("turbulence", 253, lambda p: turbulence(log_returns(p.fields["close"])), "market"),
+        Feature("turbulence", 253, _turbulence, "market", clock="session"),
         Feature("cci_30", 29, _cci, needs=OHLC),
         Feature("dx_30", 30, _dx, needs=OHLC),
         Feature("atr_14", 14, _atr, needs=OHLC),
         Feature("dollar_volume", 0, _dollar_volume, needs=frozenset({"volume"})),
     )
 }
+
+
+def warmup_bars(chosen: Sequence[Feature], dates_D: np.ndarray) -> int:
+    """Return the first bar on which all features have a value, at least; D if there is none."""
+    ends = np.flatnonzero(session_ends(dates_D))
+    rows = [f.lookback for f in chosen if f.clock == "bar"]
+    for lookback in (f.lookback for f in chosen if f.clock == "session"):
+        rows.append(int(ends[lookback]) if lookback < len(ends) else len(dates_D))
+    return max(rows)
+
+
+def compute(feature: Feature, panel: PricePanel) -> np.ndarray:
+    """Compute a feature on its own clock; returns one row a bar."""
+    if feature.clock == "bar" or panel.starts_D is None:
+        return feature.compute(panel)
+    ends_D = session_ends(panel.dates_D)
+    fields = {name: values_DA[ends_D] for name, values_DA in panel.fields.items()}
+    sessions = replace(
+        panel, dates_D=panel.dates_D[ends_D], fields=fields, tradable_DA=panel.tradable_DA[ends_D]
+    )
+    values = feature.compute(sessions)
+    ended_D = np.cumsum(ends_D) - 1
+    known = values[np.maximum(ended_D, 0)]
+    known[ended_D < 0] = np.nan
+    return known
 
 
 def choose(

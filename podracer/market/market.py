@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import talib
 
 from podracer.errors import MarketDataError
 from podracer.files import replacing
 from podracer.market import features
+from podracer.market.adjustment import adjusted
 from podracer.market.features import Feature
 from podracer.market.prices import PricePanel
 from podracer.market.settings import FeatureSettings
 
 # One money unit is 1e-6 dollars; prices and cash are whole numbers of it.
 UNITS_PER_DOLLAR = 1_000_000
-NOT_IN_HASH = ("name", "largest_rounding")
+NOT_IN_HASH = ("name", "dataset_hash", "largest_rounding", "notes")
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,11 @@ class Market:
     """Prices, masks and features of a universe, on its sessions.
 
     Attributes:
-        dates_D: sessions, datetime64[D].
+        dates_D: the session of each bar, datetime64[D].
+        starts_D: when each bar starts in UTC, datetime64[s]; None for daily bars.
         price_DA: adjusted closes in whole money units (float64); NaN where there is none.
         open_DA: adjusted opens in the same unit, or None where the data has no opens.
-        tradable_DA: a price exists.
+        tradable_DA: the asset traded, and nothing about the cell is in quarantine.
         asset_features_DAK: z-scores across the universe, float32; 0 where not valid.
         feature_valid_DA: the asset has all its features (its own warm-up is over).
         market_features_DF: unscaled, float32; NaN before the warm-up.
@@ -50,6 +53,7 @@ class Market:
     market_features_DF: np.ndarray
     index_D: np.ndarray | None
     meta: dict[str, Any]
+    starts_D: np.ndarray | None = None
 
     @property
     def tickers(self) -> tuple[str, ...]:
@@ -93,7 +97,7 @@ def open_market(folder: Path) -> Market:
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         arrays = {p.stem: np.load(p, mmap_mode="r") for p in sorted(folder.glob("*.npy"))}
-        market = Market(**{"index_D": None, "open_DA": None} | arrays, meta=meta)
+        market = Market(**{"index_D": None, "open_DA": None, "starts_D": None} | arrays, meta=meta)
     except (OSError, ValueError, TypeError) as error:
         raise MarketDataError(
             f"{folder}: not a readable market ({error}). Delete the folder and ingest again."
@@ -106,41 +110,43 @@ def open_market(folder: Path) -> Market:
     return market
 
 
-def build_market(panel: PricePanel, settings: FeatureSettings, name: str) -> Market:
-    """Compute masks and features from a checked price panel.
+def build_market(panel: PricePanel, settings: FeatureSettings) -> Market:
+    """Compute features from a checked price panel, and its prices on the money grid.
 
     Raises:
         ConfigError: if a feature is unknown or the prices lack a column that it needs.
         MarketDataError: if the panel has no more sessions than the longest look-back.
     """
-    adjusted, rounding = _adjusted(panel)
-    assets, markets = chosen_features(adjusted, settings)
-    warmup_bars = max(f.lookback_bars for f in (*assets, *markets))
+    on_scale, rounding = _on_money_grid(adjusted(panel))
+    filled = _filled(on_scale, settings.fill_bars)
+    assets, markets = chosen_features(filled, settings)
+    warmup_bars = features.warmup_bars((*assets, *markets), panel.dates_D)
     if len(panel.dates_D) <= warmup_bars:
+        longest = max(f.lookback for f in (*assets, *markets))
         raise MarketDataError(
-            f"{name}: the features need {warmup_bars} sessions to warm up, there are "
-            f"{len(panel.dates_D)}. Give a longer history or features with a shorter look-back."
+            f"{panel.name}: the features need {longest} sessions to warm up, there are "
+            f"{len(np.unique(panel.dates_D))}. Give a longer history or features with a shorter "
+            f"look-back."
         )
-    raw_DAK = np.stack([f.compute(adjusted) for f in assets], axis=2)
+    raw_DAK = np.stack([features.compute(f, filled) for f in assets], axis=2)
     valid_DA = np.isfinite(raw_DAK).all(2)
     masked_DAK = np.where(valid_DA[:, :, None], raw_DAK, np.nan)
     scores_DAK = np.stack(
         [features.standardise_across_universe(masked_DAK[:, :, k]) for k in range(len(assets))], 2
     )
-    columns_DF, column_names = _market_columns(markets, adjusted, valid_DA)
+    columns_DF, column_names = _market_columns(markets, filled, valid_DA)
+    prices = on_scale.fields
     market = Market(
         dates_D=panel.dates_D,
-        price_DA=np.round(adjusted.fields["close"] * UNITS_PER_DOLLAR),
-        open_DA=np.round(adjusted.fields["open"] * UNITS_PER_DOLLAR)
-        if "open" in adjusted.fields
-        else None,
-        tradable_DA=np.isfinite(adjusted.fields["close"]),
+        price_DA=np.round(prices["close"] * UNITS_PER_DOLLAR),
+        open_DA=np.round(prices["open"] * UNITS_PER_DOLLAR) if "open" in prices else None,
+        tradable_DA=panel.tradable_DA,
         asset_features_DAK=np.nan_to_num(scores_DAK).astype(np.float32),
         feature_valid_DA=valid_DA,
         market_features_DF=columns_DF,
         index_D=panel.index_D,
         meta={
-            "name": name,
+            "name": panel.name,
             "tickers": list(panel.tickers),
             "asset_features": list(settings.asset),
             "market_features": column_names,
@@ -148,7 +154,9 @@ def build_market(panel: PricePanel, settings: FeatureSettings, name: str) -> Mar
             "dataset_hash": panel.content_hash,
             "talib": talib.__version__,
             "largest_rounding": rounding,
+            "notes": list(panel.notes),
         },
+        starts_D=panel.starts_D,
     )
     return with_hash(market)
 
@@ -189,28 +197,30 @@ def _hash(market: Market) -> str:
     return digest.hexdigest()
 
 
-def _adjusted(panel: PricePanel) -> tuple[PricePanel, float]:
-    """Scale open, high, low and close by one factor to the adjusted close, on the money grid.
-
-    Also returns the largest relative change that rounding to whole money units made.
-    """
-    fields_ = dict(panel.fields)
-    volume_DA = fields_.get("volume")
-    if volume_DA is not None:
-        fields_["dollar_volume"] = volume_DA * fields_["close"]
-    adjusted_DA = fields_.pop("adj_close", fields_["close"])
-    factor_DA = adjusted_DA / fields_["close"]
-    for name in ("open", "high", "low"):
-        if name in fields_:
-            fields_[name] = fields_[name] * factor_DA
-    on_grid_DA = np.round(adjusted_DA * UNITS_PER_DOLLAR) / UNITS_PER_DOLLAR
+def _on_money_grid(panel: PricePanel) -> tuple[PricePanel, float]:
+    """Round closes to whole money units; also returns the largest relative change that this made."""
+    close_DA = panel.fields["close"]
+    on_grid_DA = np.round(close_DA * UNITS_PER_DOLLAR) / UNITS_PER_DOLLAR
     if (on_grid_DA <= 0).any():
         raise MarketDataError(
             f"prices below {1 / UNITS_PER_DOLLAR} dollars cannot be traded in whole money units. "
             f"Scale the prices of the ticker up."
         )
-    fields_["close"] = on_grid_DA
-    return replace(panel, fields=fields_), float(np.nanmax(np.abs(on_grid_DA / adjusted_DA - 1.0)))
+    change = float(np.nanmax(np.abs(on_grid_DA / close_DA - 1.0)))
+    return replace(panel, fields=panel.fields | {"close": on_grid_DA}), change
+
+
+def _filled(panel: PricePanel, bars: int) -> PricePanel:
+    """Carry values forward over short holes inside each ticker's span, for features only."""
+    if not bars:
+        return panel
+    has_DA = np.isfinite(panel.fields["close"])
+    left_DA = np.logical_or.accumulate(has_DA[::-1], axis=0)[::-1]
+    filled = {
+        name: np.where(left_DA, pd.DataFrame(values_DA).ffill(limit=bars).to_numpy(), np.nan)
+        for name, values_DA in panel.fields.items()
+    }
+    return replace(panel, fields=filled)
 
 
 def _market_columns(
@@ -218,7 +228,7 @@ def _market_columns(
 ) -> tuple[np.ndarray, list[str]]:
     columns, names = [], []
     for feature in chosen:
-        values = feature.compute(panel)
+        values = features.compute(feature, panel)
         if feature.scope == "market":
             columns.append(values[:, None])
             names.append(feature.name)

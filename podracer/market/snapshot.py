@@ -1,98 +1,145 @@
-"""Immutable snapshots of checked prices, named by their content.
-
-Shapes: D sessions, A assets.
-"""
+"""Immutable snapshots of raw prices, named by their content."""
 
 import json
-import shutil
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from podracer.errors import MarketDataError
-from podracer.market.prices import PricePanel, panel_from_frame
-from podracer.market.settings import DataSettings
-from podracer.market.sources.bundled import datasets, load_bundled
-from podracer.market.sources.file import load_file
+from podracer.files import replacing
+from podracer.market.raw import KEYS, Failure, RawPrices, value_columns
+
+SNAPSHOTS = Path("data/raw")
+MANIFEST, PRICES, INDEX = "manifest.json", "prices.parquet", "index.parquet"
 
 
-def load_prices(settings: DataSettings) -> PricePanel:
-    """Load prices from the configured source through the quality gate.
+def write_snapshot(raw: RawPrices, folder: Path, facts: dict[str, Any] | None = None) -> Path:
+    """Write prices and their manifest, whole or not at all; equal content is left as it is.
+
+    Args:
+        raw: the prices.
+        folder: where to.
+        facts: what else the manifest should say, such as what changed since the version before.
+    """
+    content_hash = raw.content_hash
+    with suppress(MarketDataError):
+        if read_snapshot(folder).content_hash == content_hash:
+            return folder
+    frame = raw.frame[[*KEYS, *value_columns(raw.frame)]].sort_values(list(KEYS), kind="stable")
+    manifest = {
+        "name": raw.name,
+        "content_hash": content_hash,
+        "exchange": raw.exchange,
+        "bar": raw.bar,
+        "requested": list(raw.requested),
+        "received": list(raw.tickers),
+        "failures": [asdict(f) for f in raw.failures],
+        "columns": value_columns(frame),
+        "rows": len(frame),
+        "first": str(frame["date"].iloc[0]),
+        "last": str(frame["date"].iloc[-1]),
+        "asof": None if raw.asof is None else raw.asof.isoformat(),
+        "notes": list(raw.notes),
+    }
+    with replacing(folder) as part:
+        part.mkdir()
+        frame.to_parquet(part / PRICES, compression="zstd", index=False)
+        if raw.index is not None:
+            index = pd.DataFrame({"date": raw.index.index, "close": raw.index.to_numpy()})
+            index.to_parquet(part / INDEX, compression="zstd", index=False)
+        (part / MANIFEST).write_text(
+            json.dumps(manifest | (facts or {}), indent=1), encoding="utf-8"
+        )
+    return folder
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return what a snapshot says of itself.
 
     Raises:
-        MarketDataError: if the source cannot be read or its prices are refused.
+        MarketDataError: if there is no snapshot.
     """
-    if settings.source == "file" and settings.path is not None:
-        return load_file(settings.path, settings.exchange, settings.columns, settings.tickers)
-    return load_bundled(settings.dataset, settings.tickers)
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MarketDataError(
+            f"{folder}: not a readable snapshot ({error}). Ingest again."
+        ) from error
+    return manifest
 
 
-def dataset_name(settings: DataSettings) -> str:
-    """Return what to call the data in reports and tags."""
-    if settings.source == "file" and settings.path is not None:
-        return settings.path.name
-    return settings.dataset
-
-
-def caveats(settings: DataSettings) -> tuple[str, ...]:
-    """Return what a reader of results on this data must know."""
-    if settings.source == "file":
-        return ("a universe that was chosen with hindsight makes every long-only rule look good",)
-    facts = next(d.facts for d in datasets() if d.name == settings.dataset)
-    return tuple(facts[k] for k in ("survivorship", "seen_before") if k in facts)
-
-
-def write_snapshot(panel: PricePanel, folder: Path, name: str) -> Path:
-    """Write prices and their manifest, whole or not at all; equal content is left as it is."""
-    if (folder / "manifest.json").exists():
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        if manifest["content_hash"] == panel.content_hash:
-            return folder
-    part = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}")
-    part.mkdir(parents=True)
-    panel.to_frame().to_parquet(part / "prices.parquet", compression="zstd", index=False)
-    if panel.index_D is not None:
-        index = pd.DataFrame({"date": panel.dates_D, "close": panel.index_D})
-        index.to_parquet(part / "index.parquet", compression="zstd", index=False)
-    manifest = {
-        "name": name,
-        "content_hash": panel.content_hash,
-        "tickers": list(panel.tickers),
-        "columns": list(panel.fields),
-        "sessions": len(panel.dates_D),
-        "first": str(panel.dates_D[0]),
-        "last": str(panel.dates_D[-1]),
-    }
-    (part / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
-    return part.rename(folder)
-
-
-def read_snapshot(folder: Path) -> tuple[PricePanel, str]:
-    """Read a snapshot and compare its content with its hash; also returns its name.
+def read_snapshot(folder: Path) -> RawPrices:
+    """Read a snapshot and compare its content with its hash.
 
     Raises:
         MarketDataError: if it is missing, or its content is not what its manifest names.
     """
+    manifest = read_manifest(folder)
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        frame = pd.read_parquet(folder / "prices.parquet")
-        panel = panel_from_frame(frame, str(folder), tuple(manifest["tickers"]))
-        panel = replace(panel, fields={c: panel.fields[c] for c in manifest["columns"]})
-        if (folder / "index.parquet").exists():
-            index = pd.read_parquet(folder / "index.parquet")
-            panel = replace(panel, index_D=index["close"].to_numpy(dtype=np.float64))
-    except (OSError, ValueError, KeyError) as error:
-        raise MarketDataError(
-            f"{folder}: not a readable snapshot ({error}). Ingest again."
-        ) from error
-    if panel.content_hash != manifest["content_hash"]:
-        raise MarketDataError(
-            f"{folder}: expected content {manifest['content_hash'][:12]}…, found "
-            f"{panel.content_hash[:12]}…: the prices have changed since they were written (a damaged "
-            f"DVC cache is checked out without an error). Delete the folder and ingest again."
+        frame = pd.read_parquet(folder / PRICES)
+        index = None
+        if (folder / INDEX).exists():
+            index = pd.read_parquet(folder / INDEX).set_index("date")["close"]
+        raw = RawPrices(
+            frame=frame,
+            name=manifest["name"],
+            exchange=manifest["exchange"],
+            bar=manifest["bar"],
+            index=index,
+            requested=tuple(manifest["requested"]),
+            failures=tuple(Failure(**f) for f in manifest["failures"]),
+            asof=None if manifest["asof"] is None else datetime.fromisoformat(manifest["asof"]),
+            notes=tuple(manifest["notes"]),
         )
-    return panel, str(manifest["name"])
+        found = raw.content_hash
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise MarketDataError(
+            f"{folder}: not a readable snapshot ({str(error).splitlines()[0]}). Fetch it again with "
+            f"`dvc pull`, or delete the folder and ingest again."
+        ) from error
+    if found != manifest["content_hash"]:
+        raise MarketDataError(
+            f"{folder}: expected content {manifest['content_hash'][:12]}…, found {found[:12]}…: the "
+            f"prices have changed since they were written (a damaged DVC cache is checked out "
+            f"without an error). Fetch it again with `dvc pull`, or delete the folder and ingest again."
+        )
+    return raw
+
+
+def find_snapshot(name: str, root: Path = SNAPSHOTS) -> Path:
+    """Return the folder that a path or the start of a content hash means.
+
+    Raises:
+        MarketDataError: if there is none, or more than one.
+    """
+    if (Path(name) / MANIFEST).exists():
+        return Path(name)
+    found = {}
+    for path in root.glob(f"*/{MANIFEST}"):
+        content_hash = read_manifest(path.parent)["content_hash"]
+        if name and content_hash.startswith(name):
+            found[content_hash] = path.parent
+    if len(found) != 1:
+        raise MarketDataError(
+            f"{name!r}: expected a snapshot's folder or the start of one's hash, {len(found)} of those "
+            f"in {root} fit. See the folders there."
+        )
+    return next(iter(found.values()))
+
+
+def newest(root: Path, request: str) -> RawPrices | None:
+    """Return the last snapshot that answered a request to a live source, None if there is none.
+
+    Raises:
+        MarketDataError: if that snapshot is damaged.
+    """
+    taken = []
+    for path in root.glob(f"*/{MANIFEST}"):
+        manifest = read_manifest(path.parent)
+        if manifest.get("request") == request:
+            taken.append((manifest["asof"], path.parent))
+    return read_snapshot(max(taken)[1]) if taken else None

@@ -1,8 +1,9 @@
 """Three ordered windows: train, selection (all tournament decisions), lockbox (opened at the end).
 
-A window is a range of sessions [start, stop). An agent decides at the closes start … stop - 2; its
-orders fill one session later; the window's daily returns are those of sessions start + 1 … stop - 1,
-the first of them measured from the initial capital at the close of `start`.
+A window is a range of bars [start, stop). An agent decides at the closes start … stop - 2; its
+orders fill one bar later. The first decision is made at the close of the first session, on daily and
+on shorter bars alike; the daily returns are those of the sessions after it, the first of them
+measured from the initial capital.
 """
 
 import re
@@ -16,6 +17,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
 from podracer.errors import ConfigError
+from podracer.market.sessions import session_ends
 from podracer.settings import Settings
 
 MINIMUM_SESSIONS = 60
@@ -62,20 +64,30 @@ class WindowSettings(Settings):
 
 @dataclass(frozen=True)
 class Window:
-    """Sessions start … stop - 1 of a market."""
+    """Bars start … stop - 1 of a market; `start` is the last bar of the window's first session.
+
+    Attributes:
+        num_sessions: how many sessions they belong to; every bar is one if None.
+    """
 
     name: str
     start: int
     stop: int
+    num_sessions: int | None = None
+
+    @property
+    def num_bars(self) -> int:
+        """Bars of the window."""
+        return self.stop - self.start
 
     @property
     def num_returns(self) -> int:
-        """Daily returns of the window."""
-        return self.stop - self.start - 1
+        """R, daily returns of the window."""
+        return (self.num_sessions or self.num_bars) - 1
 
     def return_dates(self, dates_D: np.ndarray) -> np.ndarray:
         """Return the sessions of the window's daily returns: all but its first."""
-        return np.asarray(dates_D[self.start + 1 : self.stop])
+        return np.unique(dates_D[self.start : self.stop])[1:]
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,15 @@ def resolve_windows(settings: WindowSettings, dates_D: np.ndarray, warmup_bars: 
             60 sessions after the embargo, or the training window lacks its warm-up rows.
     """
     spans = _spans(settings, dates_D)
+    first_day = next(iter(spans.values()))[0]
+    if _LENGTH.fullmatch(settings.train) and first_day < dates_D[0]:
+        wanted = f"{settings.train} + {settings.selection} + {settings.lockbox}"
+        held = (dates_D[-1] - dates_D[0]).astype(int) / 365.25
+        raise ConfigError(
+            f"windows: {wanted} before {next(reversed(spans.values()))[1]} start on {first_day}, the "
+            f"data on {dates_D[0]}: it has {held:.1f} years, and the features need {warmup_bars} bars "
+            f"before the training window. Shorten a window."
+        )
     for (name, (_, last)), (later, (first, _)) in pairwise(spans.items()):
         if first <= last:
             raise ConfigError(
@@ -110,21 +131,25 @@ def resolve_windows(settings: WindowSettings, dates_D: np.ndarray, warmup_bars: 
                 f"Order them train < selection < lockbox, without overlap."
             )
     windows = []
+    ends = np.flatnonzero(session_ends(dates_D))
+    sessions = dates_D[ends]
     for name, (first, last) in spans.items():
         _check_covered(name, first, last, dates_D)
-        start, stop = np.searchsorted(dates_D, [first, last + np.timedelta64(1, "D")])
+        start, stop = np.searchsorted(sessions, [first, last + np.timedelta64(1, "D")])
         start += 0 if name == "train" else settings.embargo_sessions
         if stop - start < MINIMUM_SESSIONS:
             raise ConfigError(
                 f"windows.{name}: {max(0, stop - start)} sessions are left after the embargo, "
                 f"at least {MINIMUM_SESSIONS} are needed. Lengthen the window."
             )
-        windows.append(Window(name, int(start), int(stop)))
+        windows.append(Window(name, int(ends[start]), int(ends[stop - 1]) + 1, int(stop - start)))
     if windows[0].start < warmup_bars:
+        before = int(np.searchsorted(ends, windows[0].start))
+        needed = int(np.searchsorted(ends, min(warmup_bars, len(dates_D) - 1)))
         earliest = dates_D[min(warmup_bars, len(dates_D) - 1)]
         raise ConfigError(
-            f"windows.train: the features need {warmup_bars} sessions before the first day, there "
-            f"are {windows[0].start}. Start the training window on {earliest} or later, or choose "
+            f"windows.train: the features need {needed} sessions before the first day, there "
+            f"are {before}. Start the training window on {earliest} or later, or choose "
             f"features with a shorter look-back."
         )
     return Windows(*windows)

@@ -1,7 +1,5 @@
 """Which device a pod runs on."""
 
-import torch
-
 from podracer.errors import DeviceError
 
 
@@ -11,6 +9,8 @@ def resolve_device(wanted: str) -> tuple[str, str | None]:
     Raises:
         DeviceError: if `cuda` is wanted: there is no GPU, or the GPU path is not built yet.
     """
+    import torch
+
     has_gpu = torch.cuda.is_available()
     if wanted == "cuda":
         raise DeviceError(

@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from podracer.agents.networks import NetworkSettings
-from podracer.agents.ppo import PpoSettings
+from podracer.agents.settings import NetworkSettings, PpoSettings
 from podracer.settings import Settings
 
 

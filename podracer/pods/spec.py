@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from podracer.agents import checkpoint
-from podracer.agents.ppo import PpoHyperparameters
+from podracer.agents.settings import PpoHyperparameters
 from podracer.envs.settings import EnvSettings
 from podracer.market.windows import Windows
 from podracer.pods.settings import PodSettings

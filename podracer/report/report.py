@@ -10,10 +10,11 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from podracer.backtest.backtest import CHAMPION, BacktestResult
+from podracer.backtest.backtest import CHAMPION, UNTRAINED, BacktestResult
 from podracer.backtest.baselines import BENCHMARK
 from podracer.evaluation.metrics import Metric
 from podracer.files import write_text
+from podracer.market.quality import QualityReport
 from podracer.report import charts
 from podracer.tournament.gate import Evidence
 from podracer.tournament.ledger import Opening
@@ -55,6 +56,7 @@ def write_report(
     result: BacktestResult,
     tournament: TournamentSummary,
     evidence: Evidence,
+    quality: QualityReport,
     provenance: Provenance,
 ) -> Path:
     """Write the report as one HTML file without any outside reference; equal inputs, equal bytes."""
@@ -70,10 +72,12 @@ def write_report(
         result=result,
         tournament=tournament,
         evidence=evidence,
+        quality=quality,
         provenance=provenance,
         champion=result.series[CHAMPION],
         benchmark=result.series[BENCHMARK],
         benchmark_name=BENCHMARK,
+        untrained=result.series[UNTRAINED],
         spans=_spans(result),
         percent_rows=PERCENT,
         ratio_rows=RATIO,

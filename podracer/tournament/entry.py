@@ -3,8 +3,9 @@
 Shapes: R daily returns.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 
@@ -35,3 +36,12 @@ class Entry:
 def ranked(entries: Iterable[Entry]) -> list[Entry]:
     """Return entries best first: undefined scores last, ties in the order given (the earlier first)."""
     return sorted(entries, key=lambda e: (e.score is None, -(e.score or 0.0)))
+
+
+def leaderboard_json(entries: Sequence[Entry]) -> str:
+    """Return the board as JSON without run ids, times or paths: equal boards, equal bytes."""
+    rows = [
+        {k: v for k, v in asdict(entry).items() if k != "checkpoint"} | {"rank": rank}
+        for rank, entry in enumerate(entries, start=1)
+    ]
+    return json.dumps(rows, indent=1, sort_keys=True) + "\n"

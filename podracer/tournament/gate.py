@@ -62,8 +62,10 @@ def weigh(
             p_value, none, trials.count, none, none, "not enough evidence", _refusal(none)
         )
     deflated = deflated_sharpe(excess_R, trials.count, trials.variance)
-    needed = years_needed(excess_R)
-    is_ahead = excess_R.mean() > 0
+    is_ahead = excess_R.mean() > 0 and (
+        sharpe_per_session(champion_R) > sharpe_per_session(benchmark_R)
+    )
+    needed = years_needed(excess_R) if is_ahead else Metric(None, "the champion was not ahead")
     passed = (p_value <= LARGEST_P_VALUE, deflated >= SMALLEST_DEFLATED_SHARPE)
     verdict: Literal["strong", "supported", "not enough evidence"] = "not enough evidence"
     # Nothing found on the selection window supports a champion that then fell behind.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from podracer.agents.ppo import PpoHyperparameters
+from podracer.agents.settings import PpoHyperparameters
 from podracer.pods.spec import AgentSpec
 from podracer.tournament.entry import Entry
 from podracer.tournament.settings import TournamentSettings

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,9 @@ from filelock import FileLock
 
 from podracer.evaluation.statistics import sharpe_per_session
 from podracer.files import replacing, write_text
-from podracer.pods.spec import PodResult
+
+if TYPE_CHECKING:
+    from podracer.pods.spec import PodResult
 
 BENCHMARK = "benchmark"
 SHARED_DATES = 0.9
@@ -104,7 +106,7 @@ class Ledger:
         self,
         run: str,
         tickers: Sequence[str],
-        result: PodResult,
+        result: "PodResult",
         dates_R: np.ndarray,
         benchmark_R: np.ndarray,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from pydantic import Field, model_validator
 
-from podracer.agents.ppo import PpoHyperparameters
+from podracer.agents.settings import PpoHyperparameters
 from podracer.settings import Settings
 
 DEFAULT_RANGES = {

@@ -27,8 +27,9 @@ def test_numba_equals_numpy_bit_for_bit_over_2000_sessions_and_512_environments(
     closes = random_closes(2301, num_assets)
     closes[:300, 2] = np.nan  # starts late
     closes[1500:, 3] = np.nan  # dies while held
+    closes[700:709, 4] = np.nan  # pauses
     opens = closes * np.round(1 + 0.01 * rng.normal(size=closes.shape), 4)
-    settings = EnvSettings(fee_bps=12.5, fill=fill)
+    settings = EnvSettings(fee_bps=12.5, fill=fill, delisting_haircut=0.3)
     tables = price_tables(market_of(closes, open_DA=opens), settings)
     envs = [
         TradingEnv(tables, settings, 2301, 4, 128, backend)

@@ -1,10 +1,13 @@
 """Rewards, policies and the evaluator, against hand values and scalar loops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from podracer.agents.networks import NetworkSettings, initial_weights, parameter_shapes
+from podracer.agents.networks import initial_weights, parameter_shapes
+from podracer.agents.settings import NetworkSettings
 from podracer.envs.agent_policies import ActingAgents, EnsemblePolicy, PopulationPolicy
 from podracer.envs.observation import observe, target_weights
 from podracer.envs.policies import ScheduledPolicy, SideBySide, equal_weight_monthly, equal_weights
@@ -12,7 +15,7 @@ from podracer.envs.rewards import equal_weight_growth, fill_to_fill
 from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables
-from podracer.envs.trading import reference_backend
+from podracer.envs.trading import numba_backend, reference_backend
 from podracer.market.scaling import fit_scaler
 from podracer.market.windows import Window
 from tests.conftest import market_of, random_closes, usd
@@ -145,7 +148,10 @@ def test_perturbing_the_future_changes_nothing_before_it(t):
     changed = closes.copy()
     changed[t + 1 :] *= np.random.default_rng(9).uniform(0.5, 2.0, size=changed[t + 1 :].shape)
     one, other = (
-        build_market(PricePanel(dates, ("A", "B", "C", "D"), {"close": c}), FeatureSettings(), "x")
+        build_market(
+            PricePanel("x", "h", dates, ("A", "B", "C", "D"), {"close": c}, np.isfinite(c)),
+            FeatureSettings(),
+        )
         for c in (closes, changed)
     )
     for name in ("price_DA", "asset_features_DAK", "feature_valid_DA", "market_features_DF"):
@@ -165,3 +171,38 @@ def test_perturbing_the_future_changes_nothing_before_it(t):
     for name in ("returns_RE", "equity_RE", "weights_RAE", "turnover_RE", "cost_RE"):
         assert np.array_equal(*(getattr(r, name)[:known] for r in results)), name
     assert not np.array_equal(results[0].returns_RE, results[1].returns_RE)
+
+
+def test_a_holding_whose_ticker_ends_is_closed_at_its_last_price_and_listed():
+    closes = np.array(
+        [[100.0, 10.0], [100.0, 12.0], [100.0, 8.0], [100.0, np.nan], [100.0, np.nan]]
+    )
+    market = market_of(closes)
+    once = ScheduledPolicy(np.array([[0.5, 0.5]] * 5), np.arange(5) == 0)
+    settings = EnvSettings(initial_cash=1_000, fee_bps=0, delisting_haircut=0.25)
+    for backend in (numba_backend, reference_backend):
+        result = rollout(once, market, Window("w", 0, 5), settings, backend)
+        # Half of 1000 at 10 is 50 shares; they fill at 12, but 5 x 100 + 50 x 12 > 1000: both are
+        # scaled by 1000 / 1100, 4 and 45 shares, 60 in cash. The 45 are worth 360 at the last
+        # price and 270 after the haircut of a quarter.
+        assert result.equity_RE[:, 0].tolist() == [1_000, 820, 730, 730]
+        (closing,) = result.closings
+        assert (closing.asset, closing.dollars_E.tolist()) == (1, [270.0])
+        assert closing.date == market.dates_D[3]
+        assert result.cost_RE.sum() == 0
+
+
+def test_a_pause_keeps_the_position_and_no_order_is_made_on_a_masked_cell():
+    closes = np.full((5, 2), 10.0)
+    market = market_of(closes)
+    tradable = np.ones((5, 2), dtype=bool)
+    tradable[2, 1] = False  # no volume on session 2
+    market = replace(market, tradable_DA=tradable)
+    target = np.array([[0.5, 0.5], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    settings = EnvSettings(initial_cash=1_000, fee_bps=0)
+    result = rollout(ScheduledPolicy(target, np.ones(5)), market, Window("w", 0, 5), settings)
+    # The order of session 1 to sell B meets the masked session 2 and is dropped; on session 2 none
+    # is made; that of session 3 fills on session 4.
+    assert result.weights_RAE[:, 1, 0].tolist() == [0.5, 0.5, 0.5, 0.0]
+    assert result.weights_RAE[:, 0, 0].tolist() == [0.5, 0.0, 0.0, 0.0]
+    assert result.dropped_E.tolist() == [1]

@@ -25,6 +25,7 @@ def fill(cash, shares, wanted, price, fee_bps, fillable=None):
         tables.buy_DA[0],
         tables.sell_DA[0],
         fillable_A,
+        np.zeros(len(price), dtype=bool),
     )
 
 
@@ -70,6 +71,7 @@ def test_orders_move_the_fraction_speed_of_the_gap_and_leave_small_gaps_alone():
         usd([1_000, 1_000, 1_000]),
         np.zeros((2, 3), dtype=np.int32),
         usd([10, 20]),
+        np.array([True, True]),
         np.array([[0.5, 0.5, 0.03125], [0.5, 0.5, 0.75]], dtype=np.float32),
         np.array([1.0, 0.1, 1.0]),
         np.array([0.0, 0.0, 0.05]),

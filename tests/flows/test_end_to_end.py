@@ -8,7 +8,8 @@ from ruamel.yaml import YAML
 from tests.conftest import chromium_page
 from tests.flows.workspace import podracer, run_folder, workspace
 
-pytestmark = pytest.mark.timeout(400)
+# One worker, so that the run they look at is made once.
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("end to end")]
 
 
 @pytest.fixture(scope="module")

@@ -1,21 +1,20 @@
-"""Prices, gate, features, windows and snapshots."""
+"""Features, windows, the market."""
 
-import json
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
+import talib
 
 from podracer.errors import ConfigError, MarketDataError
 from podracer.market import features
 from podracer.market.market import build_market, open_market
 from podracer.market.prices import PricePanel
+from podracer.market.quality import QualitySettings, check
 from podracer.market.scaling import fit_scaler
 from podracer.market.sessions import sessions_of
-from podracer.market.settings import DataSettings, FeatureSettings
-from podracer.market.snapshot import load_prices, read_snapshot, write_snapshot
+from podracer.market.settings import FeatureSettings
 from podracer.market.sources.bundled import datasets, load_bundled
-from podracer.market.sources.file import load_file
 from podracer.market.turbulence import turbulence
 from podracer.market.windows import Window, WindowSettings, resolve_windows
 from tests.conftest import random_closes
@@ -23,34 +22,20 @@ from tests.conftest import random_closes
 DATES = sessions_of("XNYS")
 
 
-def frame(num_sessions=5, tickers=("A", "B"), seed=0):
-    dates = DATES[DATES >= "2020-01-02"][:num_sessions]
-    closes = random_closes(num_sessions, len(tickers), seed)
-    rows = [
-        {"date": d, "tic": t, "close": closes[i, j]}
-        for i, d in enumerate(dates)
-        for j, t in enumerate(tickers)
-    ]
-    return pd.DataFrame(rows)
-
-
-def csv(tmp_path, data, **kwargs):
-    path = tmp_path / "prices.csv"
-    data.to_csv(path, index=False, **kwargs)
-    return path
-
-
 def panel(num_sessions=400, num_assets=3, **fields):
     closes = random_closes(num_sessions, num_assets)
     dates = DATES[DATES >= "2010-01-04"][:num_sessions].to_numpy("datetime64[D]")
-    return PricePanel(dates, tuple("ABCDEFG"[:num_assets]), {"close": closes} | fields)
+    values = {"close": closes} | fields
+    tradable = np.isfinite(values["close"])
+    return PricePanel("x", "hash", dates, tuple("ABCDEFG"[:num_assets]), values, tradable)
 
 
 def test_every_bundled_dataset_loads_and_has_windows_that_fit():
     assert [d.name for d in datasets()] == ["us20", "mega6", "classic4"]
     for dataset in datasets():
-        prices = load_bundled(dataset.name)
-        market = build_market(prices, FeatureSettings(), dataset.name)
+        raw = load_bundled(dataset.name)
+        prices, _ = check(raw, QualitySettings())
+        market = build_market(prices, FeatureSettings())
         windows = resolve_windows(
             WindowSettings(**dataset.windows), market.dates_D, market.meta["warmup_bars"]
         )
@@ -60,78 +45,10 @@ def test_every_bundled_dataset_loads_and_has_windows_that_fit():
         assert np.isfinite(market.market_features_DF[train.start :, 0]).all()
 
 
-def test_a_csv_with_usual_column_names_keeps_its_tickers_verbatim(tmp_path):
-    data = frame(tickers=("0005", "BRK.B")).rename(
-        columns={"date": "Date", "tic": "Symbol", "close": "Adj Close"}
-    )
-    data["Close"] = data["Adj Close"]
-    prices = load_file(csv(tmp_path, data, encoding="utf-8-sig"), "XNYS")
-    assert prices.tickers == ("0005", "BRK.B")
-    assert sorted(prices.fields) == ["adj_close", "close"]
-    assert prices.fields["close"][:, 0] == pytest.approx(random_closes(5, 2)[:, 0])
-
-
-def test_shuffled_rows_give_the_same_content(tmp_path):
-    data = frame()
-    one = load_file(csv(tmp_path, data), "XNYS")
-    other = load_file(csv(tmp_path, data.sample(frac=1, random_state=1)), "XNYS")
-    assert one.content_hash == other.content_hash
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda d: pd.concat([d, d.iloc[[3]]]), "B on 2020-01-03 stands twice"),
-        (lambda d: d.assign(close=d["close"].where(d.index != 2)), "1 values of close are not a positive number, the first is  for A on 2020-01-03"),
-        (lambda d: d.assign(close=d["close"].where(d.index != 2, 0.0)), "the first is 0.0 for A on 2020-01-03"),
-        (lambda d: d.assign(close=d["close"].where(d.index != 2, -5.0)), "the first is -5.0 for A on 2020-01-03"),
-        (lambda d: d.assign(volume=-1), "volume are not a number of 0 or more"),
-        (lambda d: d.assign(date=d["date"].where(d.index != 0, pd.Timestamp("2020-01-01"))), "1 dates are not sessions of XNYS, the first row is A on 2020-01-01"),
-        (lambda d: d.drop(index=2), "A has no price on 1 sessions of XNYS inside its own span, the first is 2020-01-03"),
-        (lambda d: d.rename(columns={"close": "last"}), "column 'close' is missing"),
-        (lambda d: d.iloc[:0], "there is no row"),
-        (lambda d: d.assign(date=d["date"].astype(str).where(d.index != 1, "soon")), "'soon' in data row 2 is not a date"),
-    ],
-)  # fmt: skip
-def test_bad_prices_are_refused_naming_the_cell(tmp_path, spoil, message):
-    with pytest.raises(MarketDataError, match=message):
-        load_file(csv(tmp_path, spoil(frame())), "XNYS")
-
-
-def test_unreadable_files_and_wrong_mappings_are_refused(tmp_path):
-    with pytest.raises(MarketDataError, match="there is no such file"):
-        load_file(tmp_path / "none.csv", "XNYS")
-    (tmp_path / "x.parquet").write_bytes(b"not parquet")
-    with pytest.raises(MarketDataError, match=r"not readable as \.parquet"):
-        load_file(tmp_path / "x.parquet", "XNYS")
-    with pytest.raises(MarketDataError, match=r"data\.columns names 'Zeit'"):
-        load_file(csv(tmp_path, frame()), "XNYS", {"date": "Zeit"})
-
-
 def test_a_market_is_named_by_what_agents_see_not_by_what_it_is_called():
     prices = panel()
-    one = build_market(prices, FeatureSettings(), "a.csv")
-    assert build_market(prices, FeatureSettings(), "b.csv").hash == one.hash
-
-
-def test_unknown_datasets_and_tickers_are_refused():
-    with pytest.raises(MarketDataError, match="there is no bundled dataset 'us200'"):
-        load_bundled("us200")
-    with pytest.raises(MarketDataError, match="the data has no ticker 'TSLA'"):
-        load_prices(DataSettings(tickers=("AAPL", "TSLA")))
-    with pytest.raises(ValueError, match="source: file needs a path"):
-        DataSettings(source="file")
-
-
-def test_a_bundled_file_with_other_bytes_is_refused(tmp_path, monkeypatch):
-    from podracer.market.sources import bundled
-
-    manifest = json.loads((bundled.BUNDLED / "manifest.json").read_text())
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    (tmp_path / "mega6.parquet").write_bytes(b"other")
-    monkeypatch.setattr(bundled, "BUNDLED", tmp_path)
-    with pytest.raises(MarketDataError, match=r"mega6\.parquet: expected sha256 0e48b59250a2"):
-        load_bundled("mega6")
+    one = build_market(prices, FeatureSettings())
+    assert build_market(replace(prices, name="other"), FeatureSettings()).hash == one.hash
 
 
 def test_features_by_hand():
@@ -160,8 +77,8 @@ def test_every_feature_is_nan_before_its_warm_up_and_finite_after():
     prices = panel(300, 3, **extra)
     for feature in [*features.ASSET_FEATURES.values(), *features.MARKET_FEATURES.values()]:
         values = feature.compute(prices)
-        assert np.isfinite(values[feature.lookback_bars :]).all(), feature.name
-        assert not np.isfinite(values[: feature.lookback_bars]).any(), feature.name
+        assert np.isfinite(values[feature.lookback :]).all(), feature.name
+        assert not np.isfinite(values[: feature.lookback]).any(), feature.name
 
 
 def test_turbulence_is_the_mahalanobis_distance_to_the_trailing_window():
@@ -187,10 +104,7 @@ def test_z_scores_across_the_universe_skip_missing_names():
 def test_a_late_starter_is_masked_and_costs_no_one_else_a_row():
     closes = random_closes(700, 3)
     closes[:300, 1] = np.nan
-    prices = panel(700, 3)
-    market = build_market(
-        PricePanel(prices.dates_D, prices.tickers, {"close": closes}), FeatureSettings(), "late"
-    )
+    market = build_market(panel(700, 3, close=closes), FeatureSettings())
     assert market.tradable_DA[:, 1].tolist() == [False] * 300 + [True] * 400
     assert market.feature_valid_DA[:, 1].sum() == 400 - 252
     assert market.feature_valid_DA[252:, 0].all()
@@ -199,28 +113,44 @@ def test_a_late_starter_is_masked_and_costs_no_one_else_a_row():
 
 def test_features_that_need_absent_columns_or_do_not_exist_are_refused():
     with pytest.raises(ConfigError, match=r"features\.market: cci_30 needs the column high, low"):
-        build_market(panel(), FeatureSettings(market=("cci_30",)), "x")
+        build_market(panel(), FeatureSettings(market=("cci_30",)))
     with pytest.raises(ConfigError, match=r"features\.asset: there is no feature 'mom'"):
-        build_market(panel(), FeatureSettings(asset=("mom",)), "x")
+        build_market(panel(), FeatureSettings(asset=("mom",)))
     with pytest.raises(MarketDataError, match="need 253 sessions to warm up, there are 100"):
-        build_market(panel(100), FeatureSettings(), "x")
+        build_market(panel(100), FeatureSettings())
 
 
 def test_all_four_prices_are_adjusted_by_one_factor():
     closes = random_closes(300, 1)
     prices = panel(300, 1, open=closes * 2, adj_close=closes / 4)
-    market = build_market(prices, FeatureSettings(), "x")
+    market = build_market(prices, FeatureSettings())
     assert market.price_DA == pytest.approx(np.round(closes / 4 * 1e6))
     assert market.open_DA == pytest.approx(np.round(closes / 2 * 1e6))
 
 
+def test_short_holes_are_filled_for_features_and_long_ones_start_them_anew():
+    closes = random_closes(700, 2)
+    closes[400:403, 0] = np.nan
+    closes[500:506, 1] = np.nan
+    market = build_market(panel(700, 2, close=closes), FeatureSettings())
+    assert not market.tradable_DA[400:403, 0].any()
+    assert np.isnan(market.price_DA[401, 0])
+    assert market.feature_valid_DA[252:, 0].all()
+    # Six bars are more than the five that are filled; the look-backs are 252 bars.
+    assert not market.feature_valid_DA[505:757, 1].any()
+    rsi = market.market_features_DF[:, market.meta["market_features"].index("rsi_30:B")]
+    alone = talib.RSI(closes[506:, 1], 30) / 50 - 1
+    assert rsi[506 + 30 :] == pytest.approx(alone[30:], abs=1e-6)
+    assert np.isnan(rsi[505:536]).all()
+
+
 def test_prices_below_the_money_unit_are_refused():
     with pytest.raises(MarketDataError, match="cannot be traded in whole money units"):
-        build_market(panel(300, 1, adj_close=np.full((300, 1), 1e-8)), FeatureSettings(), "x")
+        build_market(panel(300, 1, adj_close=np.full((300, 1), 1e-8)), FeatureSettings())
 
 
 def test_a_saved_market_is_the_same_and_a_damaged_one_is_refused(tmp_path):
-    market = build_market(panel(), FeatureSettings(), "x")
+    market = build_market(panel(), FeatureSettings())
     folder = market.save(tmp_path / "market")
     again = open_market(folder)
     assert again.hash == market.hash
@@ -233,23 +163,6 @@ def test_a_saved_market_is_the_same_and_a_damaged_one_is_refused(tmp_path):
         open_market(folder)
     with pytest.raises(MarketDataError, match="not a readable market"):
         open_market(tmp_path / "none")
-
-
-def test_a_snapshot_keeps_content_and_refuses_damage(tmp_path):
-    prices = load_bundled("classic4")
-    folder = write_snapshot(prices, tmp_path / "s", "classic4")
-    written = (folder / "prices.parquet").stat().st_mtime_ns
-    again, name = read_snapshot(folder)
-    assert (again.content_hash, name) == (prices.content_hash, "classic4")
-    write_snapshot(prices, folder, "classic4")
-    assert (folder / "prices.parquet").stat().st_mtime_ns == written
-    data = pd.read_parquet(folder / "prices.parquet")
-    data.loc[5, "close"] *= 2
-    data.to_parquet(folder / "prices.parquet")
-    with pytest.raises(MarketDataError, match="a damaged DVC cache is checked out"):
-        read_snapshot(folder)
-    with pytest.raises(MarketDataError, match="not a readable snapshot"):
-        read_snapshot(tmp_path / "none")
 
 
 def test_the_scaler_sees_only_the_training_window():
@@ -304,6 +217,10 @@ def test_windows_by_length_end_at_the_last_session():
         ),
         ({"train": "2014-12-31 .. 2012-01-01"}, "before its start"),
         ({"lockbox": "2017-01-01 .. 2022-12-31"}, "is not inside the data"),
+        (
+            {"train": "8y", "selection": "4y", "lockbox": "3y"},
+            r"windows: 8y \+ 4y \+ 3y before 2018-12-31 start on 2004-01-01, the data on 2010-01-04: it has 9\.0 years",
+        ),
         ({"selection": "2016-10-01 .. 2016-12-31"}, "3 sessions are left after the embargo"),
         (
             {"train": "2010-06-01 .. 2014-12-31"},

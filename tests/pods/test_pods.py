@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from podracer.agents import checkpoint
-from podracer.agents.networks import NetworkSettings
-from podracer.agents.ppo import PpoHyperparameters
+from podracer.agents.settings import NetworkSettings, PpoHyperparameters
 from podracer.envs.observation import observe
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables

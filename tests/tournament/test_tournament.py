@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podracer.agents.networks import NetworkSettings
-from podracer.agents.ppo import PpoHyperparameters
+from podracer.agents.settings import NetworkSettings, PpoHyperparameters
 from podracer.envs.frozen_agents import load_agents
 from podracer.envs.policies import equal_weight_monthly
 from podracer.envs.rollout import rollout

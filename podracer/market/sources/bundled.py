@@ -2,16 +2,14 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from podracer.errors import MarketDataError
-from podracer.market.prices import PricePanel, panel_from_frame
-from podracer.market.quality import check_frame
+from podracer.market.raw import RawPrices, choose_tickers
 
 BUNDLED = Path(__file__).resolve().parents[3] / "data" / "bundled"
 
@@ -36,8 +34,8 @@ def datasets() -> list[BundledDataset]:
     return [BundledDataset(name, facts["title"], facts) for name, facts in manifest.items()]
 
 
-def load_bundled(name: str, tickers: tuple[str, ...] | None = None) -> PricePanel:
-    """Load and check a bundled dataset.
+def load_bundled(name: str, tickers: tuple[str, ...] | None = None) -> RawPrices:
+    """Load a bundled dataset.
 
     Raises:
         MarketDataError: if the name is unknown, a file's bytes are not those of the manifest, or
@@ -51,12 +49,18 @@ def load_bundled(name: str, tickers: tuple[str, ...] | None = None) -> PricePane
         )
     facts = known[name].facts
     frames = {kind: _read_verified(file) for kind, file in facts["files"].items()}
-    prices = check_frame(frames["prices"], f"bundled dataset {name}", facts["exchange"])
-    panel = panel_from_frame(prices, f"bundled dataset {name}", tickers)
-    if "index" not in frames:
-        return panel
-    level = frames["index"].set_index("date")["close"].reindex(pd.DatetimeIndex(panel.dates_D))
-    return replace(panel, index_D=level.to_numpy(dtype=np.float64))
+    prices, universe = choose_tickers(frames["prices"], tickers, f"bundled dataset {name}")
+    index = frames["index"].set_index("date")["close"] if "index" in frames else None
+    notes = tuple(facts[k] for k in ("survivorship", "seen_before") if k in facts)
+    return RawPrices(
+        frame=prices,
+        name=name,
+        exchange=facts["exchange"],
+        index=index,
+        requested=universe,
+        notes=notes,
+        defects=tuple(facts["known_defects"]),
+    )
 
 
 def _read_verified(file: dict[str, str]) -> pd.DataFrame:

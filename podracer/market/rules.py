@@ -1,0 +1,264 @@
+"""What a price cell must not be: the vectorised rules of the gate.
+
+Each rule marks cells of a whole panel at once and says what a quarantine of its cells takes away.
+Shapes: D bars, A assets.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from podracer.market import splits
+from podracer.market.raw import PRICES
+
+Level = Literal["stop", "quarantine", "warn", "off"]
+Scope = Literal["price", "trade", "ticker"]
+
+BAR_SLACK = 1e-6
+STALE_BARS = 5
+SPARSE_SHARE = 0.2
+LARGE_MOVE = 0.5
+LARGE_MADS = 12.0
+UNIT_ERROR = 5.0
+FACTOR_SLACK = 0.005
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A universe's values by bar and ticker.
+
+    Attributes:
+        fields: float64 (D, A) for each value column; NaN where there is no row or no number.
+        row_DA: a row exists, be it good or bad.
+        masked_DA: prices that an earlier rule took away.
+    """
+
+    dates_D: np.ndarray
+    tickers: tuple[str, ...]
+    fields: dict[str, np.ndarray]
+    row_DA: np.ndarray
+    masked_DA: np.ndarray
+
+    @property
+    def close_DA(self) -> np.ndarray:
+        """Closes."""
+        return self.fields["close"]
+
+    @property
+    def inside_DA(self) -> np.ndarray:
+        """Cells from a ticker's first to its last price."""
+        has_DA = np.isfinite(self.close_DA)
+        begun_DA = np.logical_or.accumulate(has_DA, axis=0)
+        left_DA = np.logical_or.accumulate(has_DA[::-1], axis=0)[::-1]
+        inside_DA: np.ndarray = begun_DA & left_DA
+        return inside_DA
+
+    @cached_property
+    def split_jumps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ratios of split-like jumps (D, A): those that are explained, and those that are not."""
+        opens_DA = self.fields.get("open")
+        found_DA = splits.split_like(opens_DA, self.close_DA)
+        explained_DA = np.zeros(found_DA.shape, dtype=bool)
+        if "split" in self.fields:
+            split_DA = self.fields["split"]
+            missed_DA = splits.missed(split_DA, opens_DA, self.close_DA)
+            found_DA = np.where(missed_DA, split_DA, found_DA)
+            explained_DA |= missed_DA
+        if "adj_close" in self.fields:
+            factor = pd.DataFrame(self.fields["adj_close"] / self.close_DA).ffill()
+            step_DA = (factor / factor.shift()).to_numpy()
+            safe_DA = np.where(found_DA > 0, found_DA, 1.0)
+            explained_DA |= np.abs(np.log(step_DA / safe_DA)) < 2 * splits.TOLERANCE
+        return np.where(explained_DA, found_DA, 0.0), np.where(explained_DA, 0.0, found_DA)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of the gate.
+
+    Attributes:
+        name: key of its level in the settings.
+        default: level where the settings do not say.
+        scope: what quarantine takes away: the cell's prices, only its trading, or the ticker.
+        find: marks the cells that break it; the result may also be numbers, 0 where all is well.
+        expected: what a cell should be, for messages.
+        column: which value of a cell to show.
+    """
+
+    name: str
+    default: Level
+    scope: Scope
+    find: Callable[[Grid], np.ndarray]
+    expected: str
+    column: str = "close"
+
+
+def _prices(grid: Grid) -> list[np.ndarray]:
+    return [grid.fields[name] for name in (*PRICES, "adj_close") if name in grid.fields]
+
+
+def bad_price(grid: Grid) -> np.ndarray:
+    """Mark rows of which some, not all, prices are missing, or one is not positive and finite."""
+    prices = _prices(grid)
+    is_bad_DA = np.any([~(np.isfinite(p) & (p > 0)) for p in prices], axis=0)
+    is_empty_DA = np.all([np.isnan(p) for p in prices], axis=0)
+    return grid.row_DA & is_bad_DA & ~is_empty_DA
+
+
+def inconsistent_bar(grid: Grid) -> np.ndarray:
+    """Mark bars whose high is not the highest or whose low is not the lowest of their prices."""
+    bar = [grid.fields[name] for name in PRICES if name in grid.fields]
+    none_DA = np.zeros(grid.row_DA.shape, dtype=bool)
+    above_DA = below_DA = none_DA
+    if "high" in grid.fields:
+        above_DA = np.fmax.reduce(bar) > grid.fields["high"] * (1 + BAR_SLACK)
+    if "low" in grid.fields:
+        below_DA = np.fmin.reduce(bar) < grid.fields["low"] * (1 - BAR_SLACK)
+    return above_DA | below_DA
+
+
+def missing(grid: Grid) -> np.ndarray:
+    """Mark bars inside a ticker's span on which it has no price."""
+    return grid.inside_DA & ~np.isfinite(grid.close_DA) & ~grid.masked_DA
+
+
+def sparse(grid: Grid) -> np.ndarray:
+    """Mark the first hole of a ticker that lacks more than a fifth of its own span."""
+    holes_DA = missing(grid)
+    spans_A = np.maximum(grid.inside_DA.sum(0), 1)
+    first_DA = holes_DA & (np.cumsum(holes_DA, axis=0) == 1)
+    return first_DA & (holes_DA.sum(0) / spans_A > SPARSE_SHARE)
+
+
+def bad_volume(grid: Grid) -> np.ndarray:
+    """Mark bars with a price whose volume is negative or not a number."""
+    if "volume" not in grid.fields:
+        return np.zeros(grid.row_DA.shape, dtype=bool)
+    volume_DA = grid.fields["volume"]
+    return np.isfinite(grid.close_DA) & ~(np.isfinite(volume_DA) & (volume_DA >= 0))
+
+
+def zero_volume(grid: Grid) -> np.ndarray:
+    """Mark bars on which nothing was traded."""
+    if "volume" not in grid.fields:
+        return np.zeros(grid.row_DA.shape, dtype=bool)
+    return np.isfinite(grid.close_DA) & (grid.fields["volume"] == 0)
+
+
+def unit_error(grid: Grid) -> np.ndarray:
+    """Mark a price five times or a fifth of both neighbours, which agree with each other."""
+    log_DA = np.log(np.where(grid.close_DA > 0, grid.close_DA, np.nan))
+    spike_DA = np.zeros(log_DA.shape, dtype=bool)
+    there_DA, back_DA = log_DA[1:-1] - log_DA[:-2], log_DA[2:] - log_DA[1:-1]
+    is_far_DA = np.minimum(np.abs(there_DA), np.abs(back_DA)) > np.log(UNIT_ERROR)
+    spike_DA[1:-1] = is_far_DA & (np.abs(there_DA + back_DA) < np.log(UNIT_ERROR) / 2)
+    return spike_DA
+
+
+def announced_split(grid: Grid) -> np.ndarray:
+    """Return the ratio of each split-like jump that the actions or the adjusted close explain."""
+    return grid.split_jumps[0]
+
+
+def unexplained_split(grid: Grid) -> np.ndarray:
+    """Return the ratio of each split-like jump to an open that nothing explains."""
+    return grid.split_jumps[1] * ("open" in grid.fields)
+
+
+def split_like_close(grid: Grid) -> np.ndarray:
+    """Return the ratio of each split-like jump between closes, where there are no opens.
+
+    A day's own move is in it: AMD rose by half on one day of April 2016 without any split.
+    """
+    return grid.split_jumps[1] * ("open" not in grid.fields)
+
+
+def large_move(grid: Grid) -> np.ndarray:
+    """Return the returns between closes beyond 50 % or 12 median absolute deviations.
+
+    Adjusted closes are judged where there are any. A move is named, never rescaled: GameStop did
+    rise by 135 % on a day of January 2021.
+    """
+    close = pd.DataFrame(grid.fields.get("adj_close", grid.close_DA)).ffill()
+    returns_DA = np.log((close / close.shift()).to_numpy())
+    if "split" in grid.fields:
+        returns_DA = np.where(grid.fields["split"] > 0, np.nan, returns_DA)
+    size_DA = np.abs(returns_DA)
+    moves_DA = np.where(size_DA > 0, size_DA, np.nan)
+    with np.errstate(all="ignore"):
+        typical_A = pd.DataFrame(moves_DA).median().to_numpy()
+    threshold_A = np.fmin(np.log(1 + LARGE_MOVE), LARGE_MADS * typical_A)
+    return np.where(size_DA > threshold_A, np.expm1(returns_DA), 0.0)
+
+
+def stale(grid: Grid) -> np.ndarray:
+    """Mark the end of each run of five or more equal closes in a row."""
+    close_DA = grid.close_DA
+    same_DA = np.zeros(close_DA.shape, dtype=bool)
+    same_DA[1:] = close_DA[1:] == close_DA[:-1]
+    counts_DA = np.cumsum(same_DA, axis=0)
+    before_DA = np.maximum.accumulate(np.where(same_DA, 0, counts_DA), axis=0)
+    run_DA = counts_DA - before_DA + 1
+    ends_DA = np.ones(close_DA.shape, dtype=bool)
+    ends_DA[:-1] = ~same_DA[1:]
+    return np.where(ends_DA & (run_DA >= STALE_BARS), run_DA, 0)
+
+
+def flat_bar(grid: Grid) -> np.ndarray:
+    """Mark bars whose four prices are one."""
+    if not set(PRICES) <= set(grid.fields):
+        return np.zeros(grid.row_DA.shape, dtype=bool)
+    return (grid.fields["high"] == grid.fields["low"]) & np.isfinite(grid.close_DA)
+
+
+def falling_factor(grid: Grid) -> np.ndarray:
+    """Mark bars on which adjusted close over close falls, as only a reverse split makes it."""
+    if "adj_close" not in grid.fields:
+        return np.zeros(grid.row_DA.shape, dtype=bool)
+    factor = pd.DataFrame(grid.fields["adj_close"] / grid.close_DA).ffill()
+    is_split_DA = splits.split_like(grid.fields.get("open"), grid.close_DA) > 0
+    return ((factor / factor.shift()).to_numpy() < 1 - FACTOR_SLACK) & ~is_split_DA
+
+
+def late_start(grid: Grid) -> np.ndarray:
+    """Mark the first price of a ticker that starts after the others."""
+    return _late(np.isfinite(grid.close_DA))
+
+
+def early_end(grid: Grid) -> np.ndarray:
+    """Mark the last price of a ticker that ends before the others."""
+    return _late(np.isfinite(grid.close_DA)[::-1])[::-1]
+
+
+def _late(has_DA: np.ndarray) -> np.ndarray:
+    first_DA = has_DA & (np.cumsum(has_DA, axis=0) == 1)
+    first_DA[0] = False
+    return first_DA
+
+
+RULES = (
+    Rule("bad_price", "quarantine", "price", bad_price, "positive prices"),
+    Rule("inconsistent_bar", "stop", "price", inconsistent_bar, "low <= open, close <= high"),
+    Rule("unit_error", "quarantine", "price", unit_error, "a price on the scale of its neighbours"),
+    Rule("bad_volume", "quarantine", "trade", bad_volume, "a volume of 0 or more", "volume"),
+    Rule("zero_volume", "quarantine", "trade", zero_volume, "a traded volume", "volume"),
+    Rule("missing", "warn", "price", missing, "a price on every session of its span"),
+    Rule("sparse", "quarantine", "ticker", sparse, "four fifths of the sessions of its span"),
+    Rule("announced_split", "warn", "ticker", announced_split, "a split that the prices know"),
+    Rule(
+        "unexplained_split", "quarantine", "ticker", unexplained_split, "a split that is announced"
+    ),
+    Rule("split_like_close", "warn", "ticker", split_like_close, "no jump like a split"),
+    Rule("large_move", "warn", "price", large_move, "a move within 50 % and 12 median moves"),
+    Rule(
+        "falling_factor", "warn", "ticker", falling_factor, "an adjustment that rises", "adj_close"
+    ),
+    Rule("stale", "warn", "trade", stale, "a close that moves within five bars"),
+    Rule("flat_bar", "warn", "trade", flat_bar, "a high above the low"),
+    Rule("late_start", "warn", "price", late_start, "prices from the first session on"),
+    Rule("early_end", "warn", "price", early_end, "prices up to the last session"),
+)
