@@ -91,7 +91,7 @@ class MlflowBoard:
         found = self._client.search_registered_models(f"name = '{self.identity.model}'")
         if not found:
             self._client.create_registered_model(self.identity.model, {"tickers": universe})
-        elif (held := found[0].tags.get("tickers")) != universe:
+        elif (held := found[0].tags.get("tickers", universe)) != universe:
             raise LeaderboardError(
                 f"name: leaderboard {self.identity.name!r} holds agents of other tickers ({held}). "
                 f"Choose another name in params.yaml for this universe."
