@@ -1,5 +1,6 @@
 """The command line: `podracer …`. Heavy libraries are imported by the commands that need them."""
 
+import errno
 import json
 import sys
 import time
@@ -33,6 +34,7 @@ app.add_typer(stage, name="stage")
 out = Console()
 errors = Console(stderr=True)
 INTERRUPTED = 130
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NOT_YET = 3
 PREFECT_HOME = Path("store") / "prefect"
 
@@ -52,6 +54,15 @@ def main() -> None:
         sys.exit(NOT_YET)
     except PodracerError as error:
         errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        errors.print(
+            f"[bold red]error:[/] the disk is full ({_escaped(str(error))}). What was there is as it "
+            f"was; free some space and run again.",
+            soft_wrap=True,
+        )
         sys.exit(2)
     except SystemExit as end:
         if end.code == INTERRUPTED:  # what Typer makes of Ctrl-C

@@ -1,8 +1,10 @@
 """Rewards, policies and the evaluator, against hand values and scalar loops."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -16,9 +18,17 @@ from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables
 from podracer.envs.trading import numba_backend, reference_backend
+from podracer.market.market import build_market
+from podracer.market.prices import PricePanel
+from podracer.market.quality import QualitySettings, check
+from podracer.market.raw import RawPrices
 from podracer.market.scaling import fit_scaler
+from podracer.market.sessions import sessions_of
+from podracer.market.settings import FeatureSettings
 from podracer.market.windows import Window
 from tests.conftest import market_of, random_closes, usd
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 def test_rewards_by_hand():
@@ -138,11 +148,6 @@ def test_targets_leave_out_what_does_not_trade_and_cash_keeps_its_share():
 
 @pytest.mark.parametrize("t", [300, 450])
 def test_perturbing_the_future_changes_nothing_before_it(t):
-    from podracer.market.market import build_market
-    from podracer.market.prices import PricePanel
-    from podracer.market.sessions import sessions_of
-    from podracer.market.settings import FeatureSettings
-
     closes = random_closes(600, 4)
     dates = sessions_of("XNYS")[-1600:-1000].to_numpy("datetime64[D]")
     changed = closes.copy()
@@ -206,3 +211,22 @@ def test_a_pause_keeps_the_position_and_no_order_is_made_on_a_masked_cell():
     assert result.weights_RAE[:, 1, 0].tolist() == [0.5, 0.5, 0.5, 0.0]
     assert result.weights_RAE[:, 0, 0].tolist() == [0.5, 0.0, 0.0, 0.0]
     assert result.dropped_E.tolist() == [1]
+
+
+def test_88_real_names_with_a_share_of_a_quarter_million_stay_inside_exact_money():
+    frame = pd.read_parquet(DATA / "stocknet88.parquet")
+    panel, _ = check(RawPrices(frame, "stocknet88", "XNYS"), QualitySettings())
+    market = build_market(panel, FeatureSettings(asset=("reversal_1m",), market=("log_return_1",)))
+    berkshire = market.tickers.index("BRK-A")
+    assert np.nanmax(panel.fields["close"][:, berkshire]) == pytest.approx(271_450, abs=10_000)
+    window = Window("w", 30, len(market.dates_D))
+    for cash, holds_it in ((1_000_000, False), (100_000_000, True)):
+        settings = EnvSettings(initial_cash=cash)
+        result = rollout(equal_weight_monthly(market, 30), market, window, settings)
+        slow = rollout(
+            equal_weight_monthly(market, 30), market, window, settings, reference_backend
+        )
+        assert np.isfinite(result.returns_RE).all()
+        assert np.array_equal(result.equity_RE, slow.equity_RE)
+        # An 88th of a million dollars is less than one share.
+        assert bool(result.weights_RAE[:, berkshire].max() > 0) is holds_it

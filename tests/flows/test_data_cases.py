@@ -399,7 +399,10 @@ def test_v03_a_full_disk_keeps_what_was_there(tmp_path):  # dvc#10413
     done = subprocess.run(
         ["bash", "-c", limited], cwd=folder, env=environment(), capture_output=True, text=True
     )
-    assert done.returncode != 0
+    assert done.returncode == 2
+    assert "error: the disk is full" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert [p.name for p in (folder / "data/raw").iterdir()] == ["current"]
     assert read_snapshot(folder / "data/raw/current").content_hash == before
     assert podracer(folder, "stage", "ingest").returncode == 0
     assert read_snapshot(folder / "data/raw/current").content_hash != before
