@@ -11,7 +11,11 @@ class EnvSettings(Settings):
     """What a trading environment needs besides prices."""
 
     initial_cash: float = Field(
-        1_000_000, gt=0, le=100_000_000, description="Capital at the start, in dollars."
+        1_000_000,
+        gt=0,
+        le=100_000_000,
+        description="Capital at the start, in dollars. Money is exact below 9e9 dollars over the number of "
+        "assets; an account that grows beyond is refused.",
     )
     fee_bps: float = Field(
         10.0, ge=0, lt=1_000, description="Fee on traded notional, bought or sold, in basis points."

@@ -220,7 +220,7 @@ def test_88_real_names_with_a_share_of_a_quarter_million_stay_inside_exact_money
     berkshire = market.tickers.index("BRK-A")
     assert np.nanmax(panel.fields["close"][:, berkshire]) == pytest.approx(271_450, abs=10_000)
     window = Window("w", 30, len(market.dates_D))
-    for cash, holds_it in ((1_000_000, False), (100_000_000, True)):
+    for cash, holds_it in ((1_000_000, False), (40_000_000, True)):
         settings = EnvSettings(initial_cash=cash)
         result = rollout(equal_weight_monthly(market, 30), market, window, settings)
         slow = rollout(
