@@ -32,11 +32,13 @@ def split_like(open_DA: np.ndarray | None, close_DA: np.ndarray) -> np.ndarray:
     moves. A doubling is the ratio 0.5: a reverse split.
     """
     ratio_DA = overnight_ratios(open_DA, close_DA)
-    usual = np.concatenate([RATIOS, 1.0 / RATIOS])
     safe_DA = np.where(np.isfinite(ratio_DA) & (ratio_DA > 0), ratio_DA, 1.0)
-    nearest_DA = usual[np.abs(np.log(safe_DA)[..., None] + np.log(usual)).argmin(-1)]
+    log_DA = np.log(safe_DA)
+    # Jumps in ascending order, so that the nearest is found by bisection.
+    jumps = np.log(np.concatenate([1.0 / RATIOS[::-1], RATIOS]))
+    nearest_DA = np.exp(-jumps)[np.searchsorted((jumps[1:] + jumps[:-1]) / 2, log_DA)]
     is_near_DA = np.abs(safe_DA * nearest_DA - 1.0) <= TOLERANCE
-    moves = pd.DataFrame(np.abs(np.log(safe_DA)))
+    moves = pd.DataFrame(np.abs(log_DA))
     typical_DA = moves.shift().rolling(TRAILING, min_periods=1).median().fillna(0.0).to_numpy()
     daily = np.abs(np.log(pd.DataFrame(close_DA).ffill().pct_change(fill_method=None) + 1.0))
     largest = pd.DataFrame(np.fmax(moves, daily)).shift().rolling(RECENT, min_periods=1).max()
