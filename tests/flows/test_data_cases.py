@@ -6,6 +6,7 @@ The numbers are those of the project's list of cases; the report's repository st
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -217,6 +218,7 @@ def test_d10_a_new_dividend_leaves_old_rows_as_they_were(tmp_path):  # yfinance#
         )
         assert ingest(folder, yahoo).returncode == 0
         old = read_snapshot(folder / "data/raw/current")
+        shutil.copytree(folder / "data/raw/current", folder / "data/raw/before")
         frame.loc[(frame["tic"] == "A") & (frame["date"] == days[-1]), "dividend"] = 0.4
         yahoo.data = {t: r.drop(columns="tic") for t, r in frame.groupby("tic")}
         assert ingest(folder, yahoo).returncode == 0
@@ -225,6 +227,12 @@ def test_d10_a_new_dividend_leaves_old_rows_as_they_were(tmp_path):  # yfinance#
     assert new.frame["dividend"].sum() == pytest.approx(0.4)
     assert new.content_hash != old.content_hash
     assert read_manifest(folder / "data/raw/current")["restated"] == []
+    shown = podracer(folder, "data", "diff", "data/raw/before", new.content_hash[:10])
+    assert shown.stdout.startswith("3 rows added: ")
+    assert (
+        podracer(folder, "data", "diff", old.content_hash[:10], "data/raw/before").stdout
+        == "no difference\n"
+    )
 
 
 def test_d11_a_zero_close_is_one_cell_not_an_equity_of_nan(tmp_path):  # bt#340, Lean#2203
