@@ -106,6 +106,9 @@ def run(
         from flows.retrain import retrain
 
         state = retrain(settings, force=force, return_state=True)
+        if state.name == "Skipped" and state.data is None:
+            out.print(f"[yellow]skipped:[/] {_escaped(str(state.message))}", soft_wrap=True)
+            raise typer.Exit(NOT_YET)
         outcome: Outcome = state.result()  # type: ignore[assignment]
     if state.name == "Skipped":
         out.print(f"[yellow]skipped:[/] nothing is new since run {outcome.run}")

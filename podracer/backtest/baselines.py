@@ -29,18 +29,21 @@ def baselines(market: Market, first_session: int) -> dict[str, Policy]:
     All start by buying after the close of `first_session`.
     """
     equal_DA = equal_weights(market)
+    tradable_DA = np.asarray(market.tradable_DA)
     never_D = np.zeros(len(market.dates_D), dtype=bool)
     once_D = never_D.copy()
     once_D[first_session] = True
     monthly_D = is_last_of_month(market.dates_D) | once_D
 
     def looking_back(weigh: Weigh) -> Policy:
-        return ScheduledPolicy(_monthly_targets(market, monthly_D, first_session, weigh), monthly_D)
+        return ScheduledPolicy(
+            _monthly_targets(market, monthly_D, first_session, weigh), monthly_D, tradable_DA
+        )
 
     return {
         BENCHMARK: equal_weight_monthly(market, first_session),
-        "equal weight, daily": ScheduledPolicy(equal_DA, session_ends(market.dates_D)),
-        "equal weight, buy and hold": ScheduledPolicy(equal_DA, once_D),
+        "equal weight, daily": ScheduledPolicy(equal_DA, session_ends(market.dates_D), tradable_DA),
+        "equal weight, buy and hold": ScheduledPolicy(equal_DA, once_D, tradable_DA),
         "inverse volatility": looking_back(inverse_volatility),
         "minimum variance": looking_back(minimum_variance),
         "momentum 12-1": looking_back(momentum_12_1),

@@ -90,7 +90,7 @@ def step(  # type: ignore[no-untyped-def]  # noqa: C901
                     traded[i] += sold * fill
                     cost[i] += sold * (fill - sell)
             for a in range(num_assets):
-                if fillable_DA[t, a]:
+                if fillable_DA[t, a] and not exit_DA[t, a]:
                     buy = buy_DA[t, a]
                     row = wanted[a]
                     for i in range(n):
@@ -99,7 +99,7 @@ def step(  # type: ignore[no-untyped-def]  # noqa: C901
             for i in range(n):
                 total[i] = cash[i] / need[i] if need[i] > cash[i] else 1.0
             for a in range(num_assets):
-                if fillable_DA[t, a]:
+                if fillable_DA[t, a] and not exit_DA[t, a]:
                     buy = buy_DA[t, a]
                     fill = fill_DA[t, a]
                     row = wanted[a]

@@ -97,14 +97,22 @@ def rollout(
         dropped_E += step.dropped_E
     return Rollout(
         dates_R=window.return_dates(market.dates_D),
-        returns_RE=equity_RE[1:] / equity_RE[:-1] - 1.0,
+        returns_RE=_per_equity(np.diff(equity_RE, axis=0), equity_RE[:-1]),
         equity_RE=equity_RE[1:] / UNITS_PER_DOLLAR,
         weights_RAE=weights_RAE,
-        turnover_RE=traded_RE / equity_RE[:-1],
+        turnover_RE=_per_equity(traded_RE, equity_RE[:-1]),
         cost_RE=cost_RE / UNITS_PER_DOLLAR,
         dropped_E=dropped_E,
         closings=tuple(closings),
     )
+
+
+def _per_equity(values_RE: np.ndarray, before_RE: np.ndarray) -> np.ndarray:
+    """Divide by the equity before; an account that has nothing left neither gains nor trades."""
+    ratio_RE: np.ndarray = np.divide(
+        values_RE, before_RE, out=np.zeros_like(before_RE), where=before_RE > 0
+    )
+    return ratio_RE
 
 
 def _closings(env: TradingEnv, tables: PriceTables, market: Market, t: int) -> list[Closing]:

@@ -95,7 +95,7 @@ def fill(
     sold_AE = np.minimum(np.maximum(-wanted_AE, 0.0), held_AE)
     cash_E = cash_E + (sold_AE * sell_A[:, None]).sum(0)
 
-    price_A1 = np.where(fillable_A, buy_A, 1.0)[:, None]
+    price_A1 = np.where(fillable_A & ~exit_A, buy_A, 1.0)[:, None]
     affordable_AE = np.floor(cash_E / price_A1)
     wished_AE = np.minimum(np.maximum(wanted_AE, 0.0), affordable_AE)
     needed_E = (wished_AE * price_A1).sum(0)

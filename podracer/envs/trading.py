@@ -131,6 +131,15 @@ def numba_backend(
     )
 
 
+def _log_growth(equity_E: np.ndarray, before_E: np.ndarray) -> np.ndarray:
+    """Return ln(equity / before); -inf for an account that lost everything, 0 from then on."""
+    with np.errstate(divide="ignore"):
+        growth_E: np.ndarray = np.log(
+            np.divide(equity_E, before_E, out=np.ones_like(equity_E), where=before_E > 0)
+        )
+    return growth_E
+
+
 class TradingEnv:
     """E accounts that trade one market, block by block on its own session.
 
@@ -178,7 +187,9 @@ class TradingEnv:
 
     def weights_AE(self) -> np.ndarray:
         """Return each holding as a fraction of equity, float64."""
-        return self.shares_AE * self._per_env(self.tables.close_DA) / self._equity_E
+        held_AE = self.shares_AE * self._per_env(self.tables.close_DA)
+        weights_AE: np.ndarray = held_AE / np.where(self._equity_E > 0, self._equity_E, 1.0)
+        return weights_AE
 
     def next_fill_value_E(self) -> np.ndarray:
         """Return the accounts at the prices of the next fill: what the last decision has become."""
@@ -227,7 +238,7 @@ class TradingEnv:
         self._equity_E = self._checked(fill.cash_E + (fill.shares_AE * close_AE).sum(0))
         ruin = self.settings.ruin_fraction * self.settings.initial_cash * UNITS_PER_DOLLAR
         return Step(
-            reward_E=np.log(self._equity_E / before_E),
+            reward_E=_log_growth(self._equity_E, before_E),
             terminated_E=self._equity_E <= ruin,
             truncated_E=np.repeat(self.session_B >= self.stop - 1, self._block_size),
             value_before_E=fill.value_before_E,

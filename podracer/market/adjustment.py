@@ -10,7 +10,7 @@ import pandas as pd
 
 from podracer.market import splits
 from podracer.market.prices import PricePanel
-from podracer.market.raw import PRICES
+from podracer.market.raw import PRICES, knows_actions
 
 
 def adjusted(panel: PricePanel) -> PricePanel:
@@ -32,21 +32,26 @@ def adjusted(panel: PricePanel) -> PricePanel:
 
 
 def factors(fields: dict[str, np.ndarray]) -> np.ndarray:
-    """Return what raw prices are multiplied with; 1 from the last action on."""
+    """Return what raw prices are multiplied with; 1 from the last action on.
+
+    Dividends and splits are used if both are known, or there is no adjusted close.
+    """
     close_DA = fields["close"]
-    if "dividend" not in fields and "split" not in fields:
-        factor_DA: np.ndarray = fields.get("adj_close", close_DA) / close_DA
+    if not knows_actions(fields):
+        factor_DA: np.ndarray = fields["adj_close"] / close_DA
         return factor_DA
+    actions = splits.carried(fields)
     last_DA = pd.DataFrame(close_DA).ffill().shift().to_numpy()
     step_DA = np.ones(close_DA.shape)
-    if "split" in fields:
-        split_DA = fields["split"]
+    if "split" in actions:
+        split_DA = actions["split"]
         is_missed_DA = splits.missed(split_DA, fields.get("open"), close_DA)
         step_DA = np.where(is_missed_DA, 1.0 / np.where(is_missed_DA, split_DA, 1.0), step_DA)
-    if "dividend" in fields:
-        # The holder of the day before gets the dividend, so his price was worth that much less.
-        paid_DA = np.nan_to_num(fields["dividend"]) / np.where(last_DA > 0, last_DA, np.inf)
-        step_DA = step_DA * (1.0 - np.where(np.isfinite(paid_DA), paid_DA, 0.0))
+    if "dividend" in actions:
+        # The holder of the day before gets the dividend, so his price, on the scale of the new
+        # shares, was worth that much less.
+        paid_DA = actions["dividend"] / np.where(last_DA > 0, last_DA * step_DA, np.inf)
+        step_DA = step_DA * (1.0 - paid_DA)
     # A step on session t scales every price before t.
     later_DA = np.cumprod(step_DA[::-1], axis=0)[::-1]
     return np.vstack([later_DA[1:], np.ones((1, close_DA.shape[1]))])

@@ -37,8 +37,8 @@ def load_raw(
             settings.decimal,
         )
         return raw, {}
-    if settings.tickers is None or settings.start is None:
-        raise ValueError("source: yahoo needs tickers and a start")
+    if settings.tickers is None:
+        raise ValueError("source: yahoo needs tickers")
     request = yahoo.Request(settings.tickers, settings.start, settings.exchange, settings.bar)
     raw, changes = yahoo.update(
         newest(snapshots, request.key), request, settings.yahoo, datetime.now(UTC), session

@@ -78,7 +78,7 @@ class Market:
     def save(self, folder: Path) -> Path:
         """Write the arrays under `folder`, whole or not at all; an equal folder is kept."""
         with suppress(MarketDataError):
-            if open_market(folder).hash == self.hash:
+            if open_market(folder).meta == self.meta:
                 return folder
         with replacing(folder) as part:
             part.mkdir()
@@ -211,13 +211,14 @@ def _on_money_grid(panel: PricePanel) -> tuple[PricePanel, float]:
 
 
 def _filled(panel: PricePanel, bars: int) -> PricePanel:
-    """Carry values forward over short holes inside each ticker's span, for features only."""
+    """Carry values forward over short holes, for features only.
+
+    Also over the first bars after a ticker's end: that it has ended is not known then.
+    """
     if not bars:
         return panel
-    has_DA = np.isfinite(panel.fields["close"])
-    left_DA = np.logical_or.accumulate(has_DA[::-1], axis=0)[::-1]
     filled = {
-        name: np.where(left_DA, pd.DataFrame(values_DA).ffill(limit=bars).to_numpy(), np.nan)
+        name: pd.DataFrame(values_DA).ffill(limit=bars).to_numpy()
         for name, values_DA in panel.fields.items()
     }
     return replace(panel, fields=filled)

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from podracer.errors import MarketDataError, NotFinalError
 from podracer.market.prices import PricePanel
-from podracer.market.raw import KEYS, RawPrices, value_columns
+from podracer.market.raw import KEYS, RawPrices, knows_actions, value_columns
 from podracer.market.rules import RULES, Grid, Level, Rule
 from podracer.market.sessions import (
     DAILY,
@@ -25,12 +25,18 @@ from podracer.market.sessions import (
     closed_bars,
     open_bars,
     session_of_bars,
+    sessions_of,
 )
 from podracer.settings import Settings
 
 ROW_RULES: dict[str, Level] = {"unsorted": "warn", "twin_row": "warn", "unfinished_bar": "warn"}
 LEVELS: dict[str, Level] = {**ROW_RULES, **{rule.name: rule.default for rule in RULES}}
-DONE = {"price": "price not used", "trade": "not tradable", "ticker": "ticker not used"}
+LATE_SESSIONS = 6
+DONE = {
+    "price": "price not used",
+    "trade": "not tradable",
+    "ticker": "ticker not used from there on",
+}
 
 
 class QualitySettings(Settings):
@@ -134,7 +140,7 @@ def check(
         rules = ", ".join(sorted({f.rule for f in findings})) or "no row has a price"
         raise MarketDataError(
             f"{raw.name}: nothing is left to trade ({rules}). "
-            f"Mend the prices, or lower data.quality.levels in params.yaml."
+            f"Mend the prices, check data.exchange, or lower data.quality.levels in params.yaml."
         )
     index_D = None
     if raw.index is not None:
@@ -209,7 +215,14 @@ def _rows(
         row = frame[frame["date"].diff() < np.timedelta64(0)].iloc[0]
         _note(raw.name, "unsorted", settings, [row], "date", "dates in order", "sorted", findings)
     ordered = _without_twins(raw.name, ordered, settings, findings)
+    ordered = _without_empty_end(raw.name, ordered, settings, findings)
     dates = ordered["date"].to_numpy("datetime64[s]")
+    first = sessions_of(raw.exchange)[0]
+    if ordered["date"].iloc[0] < first:
+        raise MarketDataError(
+            f"{raw.name}: the calendar of {raw.exchange} begins on {first.date()}, the prices on "
+            f"{_day(ordered['date'].iloc[0])}. Drop the rows before."
+        )
     closed = closed_bars(np.unique(dates), raw.exchange, raw.bar)
     if len(closed):
         row = ordered[dates == closed[0]].iloc[0]
@@ -265,19 +278,36 @@ def _without_twins(
     return frame.drop(index=gone.index).reset_index(drop=True)
 
 
-def _require_final(raw: RawPrices, frame: pd.DataFrame) -> None:
-    """Refuse a newest bar that has volume but no price yet, or that a live source left out.
+def _without_empty_end(
+    name: str, frame: pd.DataFrame, settings: QualitySettings, findings: list[Finding]
+) -> pd.DataFrame:
+    """Drop the newest bars if no ticker has a price or a volume on them yet."""
+    has_any = frame["close"].notna() | (frame.get("volume", 0) > 0)
+    if not has_any.any():
+        return frame
+    is_empty = frame["date"] > frame.loc[has_any, "date"].max()
+    rows = [row for _, row in frame[is_empty].iterrows()]
+    _note(
+        name, "unfinished_bar", settings, rows, "close", "a bar that has ended", "dropped", findings
+    )
+    return frame[~is_empty].reset_index(drop=True)
 
-    A ticker that ended long ago is delisted, one that is missing on the newest bar only is late.
+
+def _require_final(raw: RawPrices, frame: pd.DataFrame) -> None:
+    """Refuse a newest bar that has volume but no price yet, or a session that a live source left out.
+
+    A ticker without a price for five sessions or more has ended, one for fewer is late, unless the
+    source itself says why it did not deliver.
     """
     last = frame["date"].max()
     newest = frame[frame["date"] == last]
     late = list(newest.loc[newest["close"].isna() & (newest.get("volume", 0) > 0), "tic"])
-    before = frame[frame["date"] < last]
-    if raw.asof is not None and len(before):
-        previous = before.loc[before["date"] == before["date"].max(), "tic"]
-        here = set(newest.loc[newest["close"].notna(), "tic"]) | {f.tic for f in raw.failures}
-        late += sorted(set(previous) - here)
+    if raw.asof is not None:
+        days = session_of_bars(frame["date"].to_numpy("datetime64[s]"), raw.exchange, raw.bar)
+        has = frame["close"].notna().to_numpy()
+        recent = days >= np.unique(days)[-LATE_SESSIONS:][0]
+        here = set(frame.loc[has & (days == days.max()), "tic"]) | {f.tic for f in raw.failures}
+        late += sorted(set(frame.loc[has & recent, "tic"]) - here)
     if late:
         raise NotFinalError(
             f"{raw.name}: data not final for {_day(last)}: {late[0]} has no price yet. "
@@ -297,6 +327,8 @@ def _grid(raw: RawPrices, frame: pd.DataFrame) -> Grid:
     row_DA[rows, columns] = True
     fields = {}
     for name in value_columns(frame):
+        if name == "adj_close" and knows_actions(frame):
+            continue  # neither hashed nor used
         values_DA = np.full(row_DA.shape, np.nan)
         values_DA[rows, columns] = frame[name].to_numpy()
         fields[name] = values_DA
@@ -332,9 +364,14 @@ def _quarantine(
     rule: Rule, grid: Grid, marks_DA: np.ndarray, halted_DA: np.ndarray
 ) -> tuple[Grid, np.ndarray]:
     if rule.scope == "ticker":
-        marks_DA = np.broadcast_to(marks_DA.any(0), marks_DA.shape)
+        # Not before: agents of that time could not know.
+        marks_DA = np.logical_or.accumulate(marks_DA, axis=0)
     if rule.scope in ("price", "ticker"):
-        fields = {k: np.where(marks_DA, np.nan, v) for k, v in grid.fields.items()}
+        # Actions stay: a dividend on a day without a price was paid all the same.
+        fields = {
+            k: v if k in ("dividend", "split") else np.where(marks_DA, np.nan, v)
+            for k, v in grid.fields.items()
+        }
         masked_DA = grid.masked_DA | marks_DA
         return Grid(grid.dates_D, grid.tickers, fields, grid.row_DA, masked_DA), halted_DA
     return grid, halted_DA | marks_DA

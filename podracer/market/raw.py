@@ -1,7 +1,7 @@
 """Prices as a source gave them, before anything is judged, masked or adjusted."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -66,26 +66,33 @@ class RawPrices:
 
     @property
     def content_hash(self) -> str:
-        """The sha256 of every value, independent of row order, file format, writer and machine.
+        """The sha256 of all that the prices say, independent of row order, file format and machine.
 
         Yahoo re-bases its adjusted close after every dividend, so where the actions themselves
         are known `adj_close` is left out.
         """
         frame = self.frame.sort_values(list(KEYS), kind="stable")
         digest = hashlib.sha256()
+        digest.update("\n".join([self.exchange, self.bar, *self.tickers]).encode())
         digest.update(frame["date"].to_numpy("datetime64[s]").astype("<i8").tobytes())
         codes, names = pd.factorize(frame["tic"], sort=True)
         digest.update("\n".join(names).encode())
         digest.update(codes.astype("<i4").tobytes())
         for name in value_columns(frame):
-            if name == "adj_close" and "dividend" in frame:
+            if name == "adj_close" and knows_actions(frame):
                 continue
             digest.update(name.encode())
             digest.update(frame[name].to_numpy("<f8").tobytes())
         if self.index is not None:
             digest.update(b"index")
+            digest.update(self.index.index.to_numpy("datetime64[s]").astype("<i8").tobytes())
             digest.update(self.index.to_numpy("<f8").tobytes())
         return digest.hexdigest()
+
+
+def knows_actions(columns: Container[str]) -> bool:
+    """Tell whether prices can be adjusted from actions: both kinds are given, or there is no other way."""
+    return ("dividend" in columns and "split" in columns) or "adj_close" not in columns
 
 
 def value_columns(frame: pd.DataFrame) -> list[str]:

@@ -13,14 +13,15 @@ import numpy as np
 import pandas as pd
 
 from podracer.market import splits
-from podracer.market.raw import PRICES
+from podracer.market.raw import PRICES, knows_actions
 
 Level = Literal["stop", "quarantine", "warn", "off"]
 Scope = Literal["price", "trade", "ticker"]
 
 BAR_SLACK = 1e-6
 STALE_BARS = 5
-SPARSE_SHARE = 0.2
+SPARSE_SHARE, SPARSE_BARS = 0.2, 60
+LARGEST_DIVIDEND = 0.5
 LARGE_MOVE = 0.5
 LARGE_MADS = 12.0
 UNIT_ERROR = 5.0
@@ -62,17 +63,16 @@ class Grid:
         """Ratios of split-like jumps (D, A): those that are explained, and those that are not."""
         opens_DA = self.fields.get("open")
         found_DA = splits.split_like(opens_DA, self.close_DA)
-        explained_DA = np.zeros(found_DA.shape, dtype=bool)
-        if "split" in self.fields:
-            split_DA = self.fields["split"]
-            missed_DA = splits.missed(split_DA, opens_DA, self.close_DA)
-            found_DA = np.where(missed_DA, split_DA, found_DA)
-            explained_DA |= missed_DA
-        if "adj_close" in self.fields:
+        if knows_actions(self.fields):
+            # What adjusts the prices must explain their jumps.
+            split_DA = splits.carried(self.fields).get("split", np.zeros(found_DA.shape))
+            explained_DA = splits.missed(split_DA, opens_DA, self.close_DA)
+            found_DA = np.where(explained_DA, split_DA, found_DA)
+        else:
             factor = pd.DataFrame(self.fields["adj_close"] / self.close_DA).ffill()
             step_DA = (factor / factor.shift()).to_numpy()
             safe_DA = np.where(found_DA > 0, found_DA, 1.0)
-            explained_DA |= np.abs(np.log(step_DA / safe_DA)) < 2 * splits.TOLERANCE
+            explained_DA = np.abs(np.log(step_DA / safe_DA)) < 2 * splits.TOLERANCE
         return np.where(explained_DA, found_DA, 0.0), np.where(explained_DA, 0.0, found_DA)
 
 
@@ -127,11 +127,26 @@ def missing(grid: Grid) -> np.ndarray:
 
 
 def sparse(grid: Grid) -> np.ndarray:
-    """Mark the first hole of a ticker that lacks more than a fifth of its own span."""
-    holes_DA = missing(grid)
-    spans_A = np.maximum(grid.inside_DA.sum(0), 1)
-    first_DA = holes_DA & (np.cumsum(holes_DA, axis=0) == 1)
-    return first_DA & (holes_DA.sum(0) / spans_A > SPARSE_SHARE)
+    """Mark the bar at which a ticker has lacked more than a fifth of its bars so far."""
+    holes_DA, inside_DA = missing(grid), grid.inside_DA
+    bars_DA = np.cumsum(inside_DA, axis=0)
+    share_DA = np.cumsum(holes_DA, axis=0) / np.maximum(bars_DA, 1)
+    is_sparse_DA = inside_DA & (share_DA > SPARSE_SHARE) & (bars_DA >= SPARSE_BARS)
+    return is_sparse_DA & (np.cumsum(is_sparse_DA, axis=0) == 1)
+
+
+def bad_action(grid: Grid) -> np.ndarray:
+    """Return dividends and splits that cannot be: negative, infinite, or above half the price."""
+    wrong_DA = np.zeros(grid.row_DA.shape)
+    last_DA = pd.DataFrame(grid.close_DA).ffill().shift().to_numpy()
+    if "dividend" in grid.fields:
+        paid_DA = np.where(np.isnan(grid.fields["dividend"]), 0.0, grid.fields["dividend"])
+        is_wrong_DA = ~np.isfinite(paid_DA) | (paid_DA < 0) | (paid_DA > LARGEST_DIVIDEND * last_DA)
+        wrong_DA = np.where(is_wrong_DA, paid_DA, wrong_DA)
+    if "split" in grid.fields:
+        split_DA = np.where(np.isnan(grid.fields["split"]), 0.0, grid.fields["split"])
+        wrong_DA = np.where(~np.isfinite(split_DA) | (split_DA < 0), split_DA, wrong_DA)
+    return wrong_DA
 
 
 def bad_volume(grid: Grid) -> np.ndarray:
@@ -157,6 +172,18 @@ def unit_error(grid: Grid) -> np.ndarray:
     is_far_DA = np.minimum(np.abs(there_DA), np.abs(back_DA)) > np.log(UNIT_ERROR)
     spike_DA[1:-1] = is_far_DA & (np.abs(there_DA + back_DA) < np.log(UNIT_ERROR) / 2)
     return spike_DA
+
+
+def extreme_move(grid: Grid) -> np.ndarray:
+    """Return the ratio of closes that rose to five times or fell to a fifth, and that no split explains.
+
+    Seen from one side only, at the first or the last bar say, a wrong unit, a split of an unusual
+    ratio and a real crash look alike: a person must say which it is.
+    """
+    close = pd.DataFrame(grid.close_DA).ffill()
+    ratio_DA = (close / close.shift()).to_numpy()
+    is_extreme_DA = np.isfinite(ratio_DA) & (np.abs(np.log(ratio_DA)) > np.log(UNIT_ERROR))
+    return np.where(is_extreme_DA & (grid.split_jumps[0] == 0), ratio_DA, 0.0)
 
 
 def announced_split(grid: Grid) -> np.ndarray:
@@ -196,16 +223,14 @@ def large_move(grid: Grid) -> np.ndarray:
 
 
 def stale(grid: Grid) -> np.ndarray:
-    """Mark the end of each run of five or more equal closes in a row."""
+    """Return the length so far of each run of five or more equal closes, from its fifth bar on."""
     close_DA = grid.close_DA
     same_DA = np.zeros(close_DA.shape, dtype=bool)
     same_DA[1:] = close_DA[1:] == close_DA[:-1]
     counts_DA = np.cumsum(same_DA, axis=0)
     before_DA = np.maximum.accumulate(np.where(same_DA, 0, counts_DA), axis=0)
     run_DA = counts_DA - before_DA + 1
-    ends_DA = np.ones(close_DA.shape, dtype=bool)
-    ends_DA[:-1] = ~same_DA[1:]
-    return np.where(ends_DA & (run_DA >= STALE_BARS), run_DA, 0)
+    return np.where(run_DA >= STALE_BARS, run_DA, 0)
 
 
 def flat_bar(grid: Grid) -> np.ndarray:
@@ -242,6 +267,13 @@ def _late(has_DA: np.ndarray) -> np.ndarray:
 
 RULES = (
     Rule("bad_price", "quarantine", "price", bad_price, "positive prices"),
+    Rule(
+        "bad_action",
+        "stop",
+        "price",
+        bad_action,
+        "a dividend below half the price, a positive split",
+    ),
     Rule("inconsistent_bar", "stop", "price", inconsistent_bar, "low <= open, close <= high"),
     Rule("unit_error", "quarantine", "price", unit_error, "a price on the scale of its neighbours"),
     Rule("bad_volume", "quarantine", "trade", bad_volume, "a volume of 0 or more", "volume"),
@@ -251,6 +283,13 @@ RULES = (
     Rule("announced_split", "warn", "ticker", announced_split, "a split that the prices know"),
     Rule(
         "unexplained_split", "quarantine", "ticker", unexplained_split, "a split that is announced"
+    ),
+    Rule(
+        "extreme_move",
+        "stop",
+        "ticker",
+        extreme_move,
+        "a close within a fifth and five times the last",
     ),
     Rule("split_like_close", "warn", "ticker", split_like_close, "no jump like a split"),
     Rule("large_move", "warn", "price", large_move, "a move within 50 % and 12 median moves"),

@@ -14,8 +14,11 @@ DAILY = "1d"
 
 @cache
 def calendar_of(exchange: str) -> exchange_calendars.ExchangeCalendar:
-    """Return an exchange's calendar since 1985."""
-    return exchange_calendars.get_calendar(exchange, start=FIRST_SESSION)
+    """Return an exchange's calendar since 1985, or since it is known."""
+    known_from = exchange_calendars.get_calendar(exchange).bound_min()
+    first = pd.Timestamp(FIRST_SESSION)
+    start = first if known_from is None else max(first, known_from)
+    return exchange_calendars.get_calendar(exchange, start=start)
 
 
 def sessions_of(exchange: str) -> pd.DatetimeIndex:
@@ -37,11 +40,24 @@ def bars_of(exchange: str, bar: str, first: np.datetime64, last: np.datetime64) 
     schedule = calendar_of(exchange).schedule.loc[
         pd.Timestamp(chosen[0]) : pd.Timestamp(chosen[-1])
     ]
-    opens = _utc_seconds(schedule["open"])
-    counts = -(-(_utc_seconds(schedule["close"]) - opens).astype(int) // (60 * minutes))
+    opens, closes = _trading_hours(schedule)
+    counts = -(-(closes - opens).astype(int) // (60 * minutes))
     within = np.concatenate([np.arange(n) for n in counts]) * np.timedelta64(60 * minutes, "s")
     starts: np.ndarray = np.repeat(opens, counts) + within
     return starts
+
+
+def _trading_hours(schedule: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return when trading starts and stops, twice a session where there is a lunch break."""
+    opens, closes = _utc_seconds(schedule["open"]), _utc_seconds(schedule["close"])
+    has_break = schedule["break_start"].notna().to_numpy()
+    stops = _utc_seconds(schedule.loc[has_break, "break_start"])
+    resumes = _utc_seconds(schedule.loc[has_break, "break_end"])
+    starts = np.concatenate([opens, resumes])
+    ends = np.concatenate([closes, closes[has_break]])
+    ends[np.flatnonzero(has_break)] = stops
+    order = np.argsort(starts)
+    return starts[order], ends[order]
 
 
 def bar_minutes(bar: str) -> int:

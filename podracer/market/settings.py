@@ -30,7 +30,11 @@ class DataSettings(Settings):
     tickers: tuple[str, ...] | None = Field(
         None, min_length=1, description="Universe; all of the data if null."
     )
-    start: date | None = Field(None, description="First day to fetch, for source: yahoo.")
+    start: date | None = Field(
+        None,
+        description="First day to fetch, for source: yahoo. For bars within a day it may be left open: "
+        "all that Yahoo still keeps is then added to what is stored.",
+    )
     bar: Bar = Field("1d", description="Length of a bar; bars within a day are stamped in UTC.")
     exchange: str = Field("XNYS", description="Calendar of the sessions, for file and yahoo.")
     quality: QualitySettings = Field(
@@ -61,14 +65,16 @@ class DataSettings(Settings):
         return self
 
     def _check_yahoo(self) -> None:
-        if self.tickers is None or self.start is None:
-            raise ValueError("source: yahoo needs tickers and a start")
         kept = KEPT_DAYS.get(self.bar)
+        if self.tickers is None or (self.start is None and kept is None):
+            raise ValueError("source: yahoo needs tickers and a start")
+        if self.start is None:
+            return
         oldest = datetime.now(UTC).date() - timedelta(days=kept or 0)
         if kept is not None and self.start < oldest:
             raise ValueError(
                 f"Yahoo keeps {self.bar} bars for {kept} days, so start must be {oldest} or later, "
-                f"got {self.start}"
+                f"got {self.start}; leave it open to keep what is stored and add to it"
             )
 
 

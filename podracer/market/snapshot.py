@@ -1,6 +1,7 @@
 """Immutable snapshots of raw prices, named by their content."""
 
 import json
+import logging
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -10,8 +11,10 @@ from typing import Any
 import pandas as pd
 
 from podracer.errors import MarketDataError
-from podracer.files import replacing
+from podracer.files import replacing, write_text
 from podracer.market.raw import KEYS, Failure, RawPrices, value_columns
+
+logger = logging.getLogger(__name__)
 
 SNAPSHOTS = Path("data/raw")
 MANIFEST, PRICES, INDEX = "manifest.json", "prices.parquet", "index.parquet"
@@ -26,9 +29,6 @@ def write_snapshot(raw: RawPrices, folder: Path, facts: dict[str, Any] | None = 
         facts: what else the manifest should say, such as what changed since the version before.
     """
     content_hash = raw.content_hash
-    with suppress(MarketDataError):
-        if read_snapshot(folder).content_hash == content_hash:
-            return folder
     frame = raw.frame[[*KEYS, *value_columns(raw.frame)]].sort_values(list(KEYS), kind="stable")
     manifest = {
         "name": raw.name,
@@ -45,15 +45,21 @@ def write_snapshot(raw: RawPrices, folder: Path, facts: dict[str, Any] | None = 
         "asof": None if raw.asof is None else raw.asof.isoformat(),
         "notes": list(raw.notes),
     }
+    manifest |= facts or {}
+    with suppress(MarketDataError):
+        if read_snapshot(folder).content_hash == content_hash:
+            told = read_manifest(folder)
+            # A later look alone is no news: DVC and whoever caches by bytes stay quiet.
+            if {**told, "asof": None} != {**manifest, "asof": None}:
+                write_text(folder / MANIFEST, json.dumps(manifest, indent=1))
+            return folder
     with replacing(folder) as part:
         part.mkdir()
         frame.to_parquet(part / PRICES, compression="zstd", index=False)
         if raw.index is not None:
             index = pd.DataFrame({"date": raw.index.index, "close": raw.index.to_numpy()})
             index.to_parquet(part / INDEX, compression="zstd", index=False)
-        (part / MANIFEST).write_text(
-            json.dumps(manifest | (facts or {}), indent=1), encoding="utf-8"
-        )
+        (part / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     return folder
 
 
@@ -118,11 +124,11 @@ def find_snapshot(name: str, root: Path = SNAPSHOTS) -> Path:
     """
     if (Path(name) / MANIFEST).exists():
         return Path(name)
-    found = {}
-    for path in root.glob(f"*/{MANIFEST}"):
-        content_hash = read_manifest(path.parent)["content_hash"]
-        if name and content_hash.startswith(name):
-            found[content_hash] = path.parent
+    found = {
+        manifest["content_hash"]: folder
+        for folder, manifest in _manifests(root)
+        if name and manifest["content_hash"].startswith(name)
+    }
     if len(found) != 1:
         raise MarketDataError(
             f"{name!r}: expected a snapshot's folder or the start of one's hash, {len(found)} of those "
@@ -137,9 +143,20 @@ def newest(root: Path, request: str) -> RawPrices | None:
     Raises:
         MarketDataError: if that snapshot is damaged.
     """
-    taken = []
-    for path in root.glob(f"*/{MANIFEST}"):
-        manifest = read_manifest(path.parent)
-        if manifest.get("request") == request:
-            taken.append((manifest["asof"], path.parent))
+    taken = [
+        (manifest["asof"], folder)
+        for folder, manifest in _manifests(root)
+        if manifest.get("request") == request
+    ]
     return read_snapshot(max(taken)[1]) if taken else None
+
+
+def _manifests(root: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return the snapshots of a folder; what a killed process left half-written is passed over."""
+    found = []
+    for path in sorted(root.glob(f"[!.]*/{MANIFEST}")):
+        try:
+            found.append((path.parent, read_manifest(path.parent)))
+        except MarketDataError as error:
+            logger.warning("%s", error)
+    return found

@@ -6,10 +6,12 @@ Shapes: D bars, A assets.
 import numpy as np
 import pandas as pd
 
-RATIOS = np.array([1.5, 2, 3, 4, 5, 7, 10, 20])
+RATIOS = np.array([1.5, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 50, 100])
 TOLERANCE = 0.02
 UNUSUAL = 8.0
 TRAILING, RECENT = 60, 5
+# A spin-off of a few percent cannot be told from a day's move: the source is believed.
+SMALLEST_JUDGED = np.log(1.25)
 
 
 def overnight_ratios(open_DA: np.ndarray | None, close_DA: np.ndarray) -> np.ndarray:
@@ -59,4 +61,30 @@ def missed(split_DA: np.ndarray, open_DA: np.ndarray | None, close_DA: np.ndarra
     log_split_DA = np.log(np.where(is_split_DA, split_DA, 1.0))
     log_jump_DA = np.log(np.where(np.isfinite(ratio_DA) & (ratio_DA > 0), ratio_DA, 1.0))
     unadjusted_DA: np.ndarray = np.abs(log_jump_DA + log_split_DA) < np.abs(log_jump_DA)
-    return is_split_DA & unadjusted_DA
+    return is_split_DA & unadjusted_DA & (np.abs(log_split_DA) >= SMALLEST_JUDGED)
+
+
+def carried(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the actions, those of a bar without a price moved to the ticker's next bar with one.
+
+    Dividends add up; a split of 0 is none, two splits multiply.
+    """
+    has_DA = np.isfinite(fields["close"])
+    moved: dict[str, np.ndarray] = {}
+    for name in ("dividend", "split"):
+        if name not in fields:
+            continue
+        values_DA = np.nan_to_num(fields[name])
+        for d, a in np.argwhere((values_DA != 0) & ~has_DA):
+            later = np.flatnonzero(has_DA[d:, a])
+            if len(later):
+                there = d + later[0]
+                known = values_DA[there, a]
+                value = values_DA[d, a]
+                if name == "dividend":
+                    values_DA[there, a] = known + value
+                else:
+                    values_DA[there, a] = (known or 1.0) * value
+            values_DA[d, a] = 0.0
+        moved[name] = values_DA
+    return moved

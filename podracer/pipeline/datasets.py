@@ -38,7 +38,9 @@ def features(settings: PodracerSettings, snapshot: Path, folder: Path | None = N
     panel, report = check(read_snapshot(snapshot), settings.data.quality)
     market = build_market(panel, settings.features)
     resolve_windows(settings.windows, market.dates_D, market.meta["warmup_bars"])
-    target = market.save(folder or Path("data/features") / market.hash[:16])
+    target = market.save(
+        folder or Path("data/features") / f"{market.hash[:16]}-{panel.content_hash[:8]}"
+    )
     write_text(target / QUALITY, report.to_json())
     return target
 

@@ -213,6 +213,39 @@ def test_a_pause_keeps_the_position_and_no_order_is_made_on_a_masked_cell():
     assert result.dropped_E.tolist() == [1]
 
 
+def test_a_scheduled_order_is_given_again_until_it_is_filled():
+    closes = np.full((8, 2), 10.0)
+    tradable = np.ones((8, 2), dtype=bool)
+    tradable[1:3, 1] = False  # no volume on the session of the first fill and the next
+    market = replace(market_of(closes), tradable_DA=tradable)
+    once = np.arange(8) == 0
+    settings = EnvSettings(initial_cash=1_000, fee_bps=0)
+    hold = ScheduledPolicy(equal_weights(market), once, tradable)
+    result = rollout(hold, market, Window("w", 0, 8), settings)
+    # Visible again at the close of session 3, filled on session 4, and then left alone.
+    assert result.weights_RAE[:, 1, 0].tolist() == [0, 0, 0, 0.5, 0.5, 0.5, 0.5]
+    assert (result.turnover_RE[:, 0] > 0).tolist() == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
+    again = rollout(hold, market, Window("w", 0, 8), settings)
+    assert np.array_equal(again.weights_RAE, result.weights_RAE)
+
+
+def test_a_total_loss_on_the_last_cent_is_the_same_in_both_backends():
+    closes = np.array([[10.0, 10.0], [10.0, 10.0], [10.0, np.nan], [10.0, np.nan]])
+    settings = EnvSettings(initial_cash=1_000, fee_bps=0, delisting_haircut=1.0)
+    all_in = ScheduledPolicy(np.array([[0.0, 1.0]] * 4), np.arange(4) < 3)
+    for backend in (numba_backend, reference_backend):
+        result = rollout(all_in, market_of(closes), Window("w", 0, 3), settings, backend)
+        assert result.equity_RE[:, 0].tolist() == [1_000, 0]
+
+
 def test_88_real_names_with_a_share_of_a_quarter_million_stay_inside_exact_money():
     frame = pd.read_parquet(DATA / "stocknet88.parquet")
     panel, _ = check(RawPrices(frame, "stocknet88", "XNYS"), QualitySettings())

@@ -261,6 +261,10 @@ def test_d13_a_ticker_that_ends_is_sold_at_its_last_price(tmp_path):  # bt#63, v
     result = rollout(held, market, Window("w", 200, 400), EnvSettings())
     (closing,) = result.closings
     assert (market.tickers[closing.asset], closing.date) == ("B", market.dates_D[300])
+    last = FRAME.loc[cell(FRAME, "B", 299), "close"]
+    shares = closing.dollars_E[0] / last
+    assert shares == pytest.approx(round(shares), abs=1e-6)
+    assert shares > 0
     assert np.isfinite(result.equity_RE).all()
     assert (result.weights_RAE[100:, 1] == 0).all()
 

@@ -171,3 +171,11 @@ def test_a_bar_that_is_still_running_and_one_that_is_no_bar(frame, tmp_path):
         path, index=False
     )
     assert load_file(path, "XNYS", bar="15m").frame["date"].tolist() == frame["date"].tolist()
+
+
+def test_exchanges_with_a_lunch_break_or_a_short_calendar():
+    tokyo = bars_of("XTKS", "1d", np.datetime64("2022-01-04"), np.datetime64("2022-01-07"))
+    assert len(tokyo) == 4
+    hours = bars_of("XHKG", "1h", np.datetime64("2022-03-01"), np.datetime64("2022-03-01"))
+    # Hong Kong: 9:30 to 12:00 and 13:00 to 16:00, eight hours ahead of UTC.
+    assert [str(h)[11:16] for h in hours] == ["01:30", "02:30", "03:30", "05:00", "06:00", "07:00"]

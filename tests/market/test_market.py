@@ -144,6 +144,23 @@ def test_short_holes_are_filled_for_features_and_long_ones_start_them_anew():
     assert np.isnan(rsi[505:536]).all()
 
 
+def test_features_do_not_tell_whether_a_ticker_will_come_back():
+    ends, pauses = random_closes(400, 3), random_closes(400, 3)
+    ends[300:, 1] = np.nan
+    pauses[300:302, 1] = np.nan
+    one, other = (build_market(panel(400, 3, close=c), FeatureSettings()) for c in (ends, pauses))
+    for name in ("asset_features_DAK", "feature_valid_DA", "market_features_DF"):
+        before = (np.asarray(getattr(m, name))[:302] for m in (one, other))
+        assert np.array_equal(*before, equal_nan=True), name
+
+
+def test_an_equal_market_of_other_prices_is_saved_with_its_own_name(tmp_path):
+    market = build_market(panel(), FeatureSettings())
+    market.save(tmp_path / "m")
+    build_market(replace(panel(), content_hash="newer"), FeatureSettings()).save(tmp_path / "m")
+    assert open_market(tmp_path / "m").meta["dataset_hash"] == "newer"
+
+
 def test_prices_below_the_money_unit_are_refused():
     with pytest.raises(MarketDataError, match="cannot be traded in whole money units"):
         build_market(panel(300, 1, adj_close=np.full((300, 1), 1e-8)), FeatureSettings())

@@ -91,6 +91,22 @@ def large_move(frame, row, i, rng):
     frame.loc[(frame["tic"] == tic) & (frame["date"] >= frame.loc[row, "date"]), PRICES] *= factor
 
 
+def extreme_move(frame, row, i, rng):
+    factor = rng.choice([6.0, 25.0, 0.1])
+    tic = frame.loc[row, "tic"]
+    frame.loc[(frame["tic"] == tic) & (frame["date"] >= frame.loc[row, "date"]), PRICES] *= factor
+
+
+def bad_action(frame, row, i, rng):
+    column, value = [
+        ("dividend", -1.0),
+        ("dividend", 1000.0),
+        ("dividend", np.inf),
+        ("split", -2.0),
+    ][rng.integers(4)]
+    frame.loc[row, column] = value
+
+
 def stale(frame, row, i, rng):
     tic = frame.loc[row, "tic"]
     rows = frame.index[frame["tic"] == tic][i : i + 5]
@@ -106,6 +122,7 @@ def flat_bar(frame, row, i, rng):
 
 def falling_factor(frame, row, i, rng):
     frame["adj_close"] = frame["close"]
+    frame.drop(columns=["dividend", "split"], inplace=True)
     tic = frame.loc[row, "tic"]
     before = (frame["tic"] == tic) & (frame["date"] < frame.loc[row, "date"])
     frame.loc[before, "adj_close"] *= 1.02
@@ -141,7 +158,7 @@ def unsorted(frame, row, i, rng):
 CORRUPTIONS = [
     bad_price, inconsistent_bar, unit_error, bad_volume, zero_volume, missing, unexplained_split,
     announced_split, large_move, stale, flat_bar, falling_factor, late_start, early_end, sparse,
-    twin_row,
+    twin_row, extreme_move, bad_action,
 ]  # fmt: skip
 
 
@@ -157,7 +174,8 @@ def test_each_corruption_is_caught_by_its_rule_in_its_ticker(corrupt, tic, i, se
     rng = np.random.default_rng(seed)
     corrupt(frame, cell(frame, tic, i), i, rng)
     rule = corrupt.__name__
-    panel, _, found = gate(frame, inconsistent_bar="quarantine")
+    lenient = dict.fromkeys(("inconsistent_bar", "extreme_move", "bad_action"), "quarantine")
+    panel, _, found = gate(frame, **lenient)
     assert (rule, tic) in found
     assert {t for _, t in found} == {tic}
     others = [a for a, t in enumerate(panel.tickers) if t != tic]
@@ -166,7 +184,7 @@ def test_each_corruption_is_caught_by_its_rule_in_its_ticker(corrupt, tic, i, se
         with pytest.raises(
             MarketDataError, match=rf"made up: rule {rule}: expected .* for {tic} on 2019"
         ):
-            gate(frame, **{"inconsistent_bar": "quarantine", rule: "stop"})
+            gate(frame, **lenient | {rule: "stop"})
 
 
 def test_levels_decide_what_is_done():
@@ -343,3 +361,117 @@ def test_without_opens_a_jump_may_be_a_split_or_a_day():
 def test_the_calendar_knows_closed_days_of_long_ago():
     assert pd.Timestamp("2001-09-11") not in DATES
     assert pd.Timestamp("2012-10-29") not in DATES
+
+
+def with_prices(tic, i, factor):
+    frame = CLEAN.copy()
+    frame.loc[(frame["tic"] == tic) & (frame["date"] < frame["date"].unique()[i]), PRICES] *= factor
+    return frame
+
+
+def returns_of(panel, tic):
+    close = adjusted(panel).fields["close"][:, panel.tickers.index(tic)]
+    return np.diff(np.log(close[np.isfinite(close)]))
+
+
+def test_only_what_adjusts_the_prices_explains_their_jumps():
+    # Raw closes around a 2:1 split, and an adjusted close that knows it.
+    frame = with_prices("B", 50, 2.0).assign(adj_close=CLEAN["close"])
+    by_close = gate(frame.drop(columns=["dividend", "split"]))
+    assert ("announced_split", "B") in by_close[2]
+    for name in ("dividend", "split"):
+        half_known = gate(frame.drop(columns=name))
+        assert ("announced_split", "B") in half_known[2]
+        assert np.abs(returns_of(half_known[0], "B")).max() < 0.05
+    # Both actions are there and name no split: the adjusted close is not used, so it explains nothing.
+    unannounced, _, found = gate(frame)
+    assert ("unexplained_split", "B") in found
+    assert not unannounced.tradable_DA[50:, 1].any()
+    assert unannounced.tradable_DA[:50, 1].all()
+
+
+def test_an_action_on_a_bar_without_a_price_is_not_lost():
+    for column, value, factor in (("split", 2.0, 2.0), ("dividend", 0.2, None)):
+        frame = with_prices("B", 50, factor) if factor else CLEAN.copy()
+        row, before = cell(frame, "B", 50), cell(frame, "B", 49)
+        expected = returns_of(gate(CLEAN.drop(index=cell(CLEAN, "B", 50)))[0], "B")
+        if column == "dividend":
+            value = 0.1 * frame.loc[before, "close"]
+            expected[49] -= np.log(0.9)
+        frame.loc[row, column] = value
+        frame.loc[row, "open"] = 0.0  # the bar is quarantined
+        panel, _, found = gate(frame)
+        assert ("bad_price", "B") in found
+        assert returns_of(panel, "B") == pytest.approx(expected, abs=1e-9), column
+
+
+def test_a_dividend_on_the_day_of_a_missed_split_is_one_of_the_new_shares():
+    frame = with_prices("B", 50, 2.0)
+    frame.loc[cell(frame, "B", 50), ["split", "dividend"]] = 2.0, 1.0
+    expected = returns_of(gate(CLEAN)[0], "B")
+    expected[49] -= np.log(1 - 1.0 / CLEAN.loc[cell(CLEAN, "B", 49), "close"])
+    assert returns_of(gate(frame)[0], "B") == pytest.approx(expected)
+
+
+def test_a_spin_off_of_a_few_percent_is_left_to_the_source():
+    frame = CLEAN.copy()
+    frame.loc[cell(frame, "B", 50), "split"] = 1.046
+    assert returns_of(gate(frame)[0], "B") == pytest.approx(returns_of(gate(CLEAN)[0], "B"))
+
+
+@pytest.mark.parametrize("ratio", [8, 15, 25, 50])
+def test_an_unusual_split_that_nothing_explains_does_not_pass(ratio):
+    frame = CLEAN.copy()
+    unexplained_split(frame, cell(frame, "B", 50), 50, np.random.default_rng(0))
+    last, first = cell(frame, "B", 49), cell(frame, "B", 50)
+    now = frame.loc[last, "close"] / frame.loc[first, "open"]
+    frame.loc[(frame["tic"] == "B") & (frame["date"] < frame["date"].unique()[50]), PRICES] *= (
+        ratio / now
+    )
+    with pytest.raises(MarketDataError, match="rule extreme_move"):
+        gate(frame, unexplained_split="off")
+    assert ("unexplained_split", "B") in gate(frame, extreme_move="warn")[2]
+
+
+@pytest.mark.parametrize("i", [0, 119])
+def test_a_wrong_unit_at_an_end_stops(i):
+    frame = CLEAN.copy()
+    frame.loc[cell(frame, "B", i), PRICES] *= 70
+    with pytest.raises(
+        MarketDataError, match="rule extreme_move: expected a close within a fifth and five times"
+    ):
+        gate(frame)
+
+
+def test_a_newest_session_that_nobody_has_is_dropped():
+    frame = CLEAN.copy()
+    frame.loc[frame["date"] == frame["date"].max(), [*PRICES, "volume"]] = np.nan
+    panel, _, found = gate(frame)
+    assert len(panel.dates_D) == 119
+    assert {rule for rule, _ in found} == {"unfinished_bar"}
+
+
+def test_what_comes_later_changes_no_mask_before_it():
+    frame = with_prices("B", 80, 2.0)  # an unexplained split on session 80
+    frame = frame.drop(index=frame.index[frame["tic"] == "C"][70:])  # and C ends
+    frame.loc[cell(frame, "A", 90), "volume"] = 0
+    days = frame["date"].unique()
+    whole = gate(frame)[0]
+    for t in (60, 69, 70, 79, 85, 95):
+        cut = gate(frame[frame["date"] <= days[t]])[0]
+        assert np.array_equal(cut.tradable_DA, whole.tradable_DA[: t + 1])
+
+
+def test_a_session_that_all_tickers_lack_is_seen():
+    day = CLEAN["date"].unique()[50]
+    panel, _, found = gate(CLEAN[CLEAN["date"] != day])
+    assert {("missing", t) for t in "ABC"} == found
+    assert len(panel.dates_D) == 120
+
+
+def test_prices_from_before_the_calendar_are_named():
+    frame = CLEAN.assign(date=CLEAN["date"] - pd.Timedelta(days=365 * 40))
+    with pytest.raises(
+        MarketDataError, match="the calendar of XNYS begins on 1985-01-02, the prices on 1979"
+    ):
+        gate(frame)

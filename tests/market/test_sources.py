@@ -63,6 +63,33 @@ def test_moments_of_a_day_become_the_day_at_the_exchange(tmp_path):
     assert load_file(parquet, "XNYS").frame["date"].tolist() == CLEAN["date"].tolist()
 
 
+def test_days_are_the_written_ones_whatever_zone_follows(tmp_path):
+    # As yfinance writes them: the offset changes with daylight saving.
+    data = clean_frame(120)
+    stamps = data["date"].dt.tz_localize("America/New_York").astype(str)
+    assert {s[-6:] for s in stamps} == {"-05:00", "-04:00"}
+    assert (
+        load_file(csv(tmp_path, data.assign(date=stamps)), "XNYS").frame["date"].tolist()
+        == data["date"].tolist()
+    )
+    numbers = tmp_path / "prices.parquet"
+    data.assign(
+        date=data["date"].dt.strftime("%Y%m%d").astype(int), tic=data["tic"] + " "
+    ).to_parquet(numbers)
+    loaded = load_file(numbers, "XNYS")
+    assert loaded.frame["date"].tolist() == data["date"].tolist()
+    assert loaded.tickers == ("A", "B", "C")
+
+
+def test_two_columns_of_one_meaning_are_refused(tmp_path):
+    for twin in ("ticker", "Close", "timestamp"):
+        data = CLEAN.assign(
+            **{twin: CLEAN[{"ticker": "tic", "Close": "close", "timestamp": "date"}[twin]]}
+        )
+        with pytest.raises(MarketDataError, match=r"two columns mean '(tic|close|date)'"):
+            load_file(csv(tmp_path, data), "XNYS")
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -189,6 +216,29 @@ def test_snapshots_are_found_by_folder_by_hash_and_by_request(tmp_path):
     assert newest(tmp_path, "other") is None
 
 
+def test_what_a_killed_process_left_is_passed_over(tmp_path, caplog):
+    prices = raw(CLEAN, asof=datetime(2019, 2, 1, tzinfo=UTC))
+    write_snapshot(prices, tmp_path / "good", {"request": "q"})
+    for name in (".half.1234", "damaged"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text('{"request": "q", "as')
+    assert newest(tmp_path, "q").content_hash == prices.content_hash
+    assert find_snapshot(prices.content_hash[:8], tmp_path).name == "good"
+    assert "damaged: not a readable snapshot" in caplog.text
+    assert "half" not in caplog.text
+
+
+def test_equal_prices_of_another_request_are_found_by_both_facts_kept(tmp_path):
+    write_snapshot(raw(CLEAN), tmp_path / "s", {"request": "one"})
+    written = (tmp_path / "s" / "prices.parquet").stat().st_mtime_ns
+    write_snapshot(
+        raw(CLEAN, failures=(Failure("D", "delisted", "gone"),)), tmp_path / "s", {"request": "two"}
+    )
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    assert (manifest["request"], manifest["failures"][0]["tic"]) == ("two", "D")
+    assert (tmp_path / "s" / "prices.parquet").stat().st_mtime_ns == written
+
+
 def test_a_difference_names_rows_and_cells_beyond_tolerance():
     after = clean_frame(11)
     after = pd.concat([CLEAN, after[~after["date"].isin(CLEAN["date"])]], ignore_index=True)
@@ -207,6 +257,10 @@ def test_a_difference_names_rows_and_cells_beyond_tolerance():
     assert "… and 1 more" in lines[-1]
     assert not difference(raw(CLEAN), raw(CLEAN)).is_restatement
     assert difference(raw(CLEAN), raw(CLEAN)).lines() == ["no difference"]
+    paid = difference(
+        raw(CLEAN.drop(columns=["dividend", "split"])), raw(CLEAN.assign(dividend=0.1))
+    )
+    assert set(paid.changed["column"]) == {"dividend", "split"}
     fewer = difference(raw(CLEAN), raw(CLEAN[CLEAN["tic"] != "B"]))
     assert fewer.lines()[0] == "lost tickers: B"
     assert fewer.is_restatement
@@ -228,3 +282,10 @@ def test_the_content_hash_ignores_yahoos_adjusted_close_and_row_order_and_nothin
     for name in ("open", "volume", "dividend", "split"):
         assert raw(CLEAN.assign(**{name: CLEAN[name] + 1})).content_hash != base
     assert RawPrices(CLEAN.assign(tic=CLEAN["tic"] + "X"), "n", "XNYS").content_hash != base
+    assert RawPrices(CLEAN, "other name", "XNYS").content_hash == base
+    assert RawPrices(CLEAN, "made up", "XLON").content_hash != base
+    assert raw(CLEAN, bar="1h").content_hash != base
+    assert raw(CLEAN, requested=("B", "A", "C")).content_hash != base
+    level = CLEAN.groupby("date")["close"].mean()
+    moved = pd.Series(level.to_numpy(), index=level.index + pd.Timedelta(days=1))
+    assert raw(CLEAN, index=level).content_hash != raw(CLEAN, index=moved).content_hash

@@ -1,5 +1,6 @@
 """The real yfinance against a stand-in of Yahoo, in every way that it fails."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import numpy as np
@@ -173,6 +174,33 @@ def test_a_new_session_is_appended_and_old_rows_stay_digit_by_digit(yahoo):
     assert len(updated.frame) == len(FRAME) + 3
     pd.testing.assert_frame_equal(updated.frame.iloc[: len(FRAME)], prices.frame)
     assert len(yahoo.charts()) == 3
+
+
+def test_rows_that_come_late_are_taken_in(yahoo):
+    yahoo.fail("B", "empty")
+    prices, _ = ask(yahoo, settings=FAST.model_copy(update={"min_universe": 0.6}))
+    assert prices.tickers == ("A", "C")
+    yahoo.heal()
+    updated, changes = ask(yahoo, prices, now=longer(yahoo))
+    assert changes is None
+    assert updated.frame["tic"].value_counts().to_dict() == {"A": 61, "B": 61, "C": 61}
+    # A hole that Yahoo fills later is filled.
+    hole = updated.frame.drop(index=updated.frame.index[updated.frame["tic"] == "B"][50])
+    again, _ = ask(yahoo, replace(prices, frame=hole[hole["date"] <= LAST]), now=longer(yahoo))
+    assert (again.frame["tic"] == "B").sum() == 61
+
+
+def test_a_ticker_that_is_late_by_two_sessions_is_not_delisted(yahoo):
+    prices, _ = ask(yahoo)
+    late = prices.frame.drop(index=prices.frame.index[prices.frame["tic"] == "B"][-2:])
+    with pytest.raises(NotFinalError, match="B has no price yet"):
+        check(replace(prices, frame=late), QualitySettings(), now=AFTER)
+
+
+def test_bars_within_a_day_are_asked_for_as_far_back_as_yahoo_keeps_them():
+    request = Request(("A",), None, "XNYS", "15m")
+    assert request.first_day(datetime(2024, 3, 28, tzinfo=UTC)) == date(2024, 1, 29)
+    assert request.key != Request(("A",), date(2024, 1, 29), "XNYS", "15m").key
 
 
 def test_a_restated_history_is_a_new_version_that_says_what_changed(yahoo):

@@ -61,13 +61,17 @@ def load_file(
             not there.
     """
     frame = _rename(_read(path), columns or {}, str(path))
+    if len(twice := frame.columns[frame.columns.duplicated()]):
+        raise MarketDataError(
+            f"{path}: two columns mean {twice[0]!r}. Drop one, or name the right one in data.columns."
+        )
     if "date" in frame:
         frame["date"] = _dates(frame["date"], str(path), bar)
     for name in value_columns(frame):
         frame[name] = _numbers(frame[name], str(path), name, decimal)
     if "tic" not in frame:
         return RawPrices(frame, path.name, exchange, bar)
-    frame["tic"] = frame["tic"].astype(str)
+    frame["tic"] = frame["tic"].fillna("").astype(str).str.strip()
     kept = [c for c in ("date", "tic", *value_columns(frame)) if c in frame]
     chosen, universe = choose_tickers(frame[kept], tickers, str(path))
     return RawPrices(chosen, path.name, exchange, bar, requested=universe, notes=(HINDSIGHT,))
@@ -104,13 +108,19 @@ def _rename(frame: pd.DataFrame, columns: dict[str, str], source: str) -> pd.Dat
     frame = frame.drop(columns=[c for c in frame.columns if c in columns and c not in names])
     for theirs in frame.columns:
         usual = USUAL_NAMES.get(str(theirs).lower().replace(" ", "").replace("_", ""))
-        if usual and theirs not in names and usual not in names.values():
+        if usual and theirs not in names and usual not in columns:
             names[theirs] = usual
     return frame.rename(columns=names)
 
 
 def _dates(texts: pd.Series, source: str, bar: str) -> pd.Series:
     """Read dates; a moment with a time zone becomes the day there, or UTC for bars within a day."""
+    if pd.api.types.is_integer_dtype(texts):
+        texts = texts.astype(str)  # 20200102
+    if bar == "1d" and not pd.api.types.is_datetime64_any_dtype(texts):
+        # The day is the one that is written, whatever hour and zone follow.
+        days = texts.astype(str).str.strip()
+        texts = days.where(~days.str.match(r"\d{4}-\d\d-\d\d"), days.str[:10])
     dates = pd.to_datetime(texts, errors="coerce", utc=bar != "1d")
     if dates.isna().any():
         row = int(dates.isna().to_numpy().argmax())

@@ -82,20 +82,25 @@ class Request:
 
     Attributes:
         tickers: the universe, in our spelling.
-        start: first day.
+        start: first day; for bars within a day all that Yahoo keeps if None.
         exchange: code of the calendar.
         bar: `1d`, or the length of a bar within a day.
     """
 
     tickers: tuple[str, ...]
-    start: date
+    start: date | None
     exchange: str
     bar: str
+
+    def first_day(self, now: datetime) -> date:
+        """Return the first day to ask for."""
+        return self.start or now.date() - timedelta(days=KEPT_DAYS[self.bar] - 1)
 
     @property
     def key(self) -> str:
         """What names the request in the manifests of its snapshots."""
-        return canonical_hash([self.tickers, self.start.isoformat(), self.exchange, self.bar])
+        start = None if self.start is None else self.start.isoformat()
+        return canonical_hash([self.tickers, start, self.exchange, self.bar])
 
 
 class _NotDeliveredError(Exception):
@@ -142,10 +147,12 @@ def update(
         if _continues(previous, recent):
             return _appended(previous, recent), None
         logger.warning("history was restated: fetching all of it")
-    whole = _fetch(request, known, np.datetime64(request.start), last, settings, now, session)
+    whole = _fetch(
+        request, known, np.datetime64(request.first_day(now)), last, settings, now, session
+    )
     if previous is None:
         return whole, None
-    changes = difference(_of(previous, whole.tickers), whole)
+    changes = difference(_tail(previous, whole), whole)
     if changes.is_restatement:
         # A ticker that has died since keeps the history that we have of it.
         lost = _of(previous, tuple(f.tic for f in whole.failures)).frame
@@ -154,16 +161,22 @@ def update(
 
 
 def _continues(previous: RawPrices, recent: RawPrices) -> bool:
-    held = _of(previous, recent.tickers)
-    tail = replace(held, frame=held.frame[held.frame["date"] >= recent.frame["date"].min()])
+    tail = _tail(previous, recent)
     changes = difference(tail, recent)
     return not changes.is_restatement and not changes.new_tickers and returns_agree(tail, recent)
 
 
 def _appended(previous: RawPrices, recent: RawPrices) -> RawPrices:
-    """Keep what was said before, digit by digit, and add the rows that are new."""
-    new = recent.frame[recent.frame["date"] > previous.frame["date"].max()]
+    """Keep what was said before, digit by digit, and add every row that is new, late ones too."""
+    both = recent.frame.merge(previous.frame[list(KEYS)], how="left", on=list(KEYS), indicator=True)
+    new = both[both["_merge"] == "left_only"].drop(columns="_merge")
     return replace(recent, frame=_sorted([previous.frame, new]))
+
+
+def _tail(previous: RawPrices, recent: RawPrices) -> RawPrices:
+    """Return what was said before about the tickers and days of a newer answer."""
+    held = _of(previous, recent.tickers)
+    return replace(held, frame=held.frame[held.frame["date"] >= recent.frame["date"].min()])
 
 
 def _of(prices: RawPrices, tickers: tuple[str, ...]) -> RawPrices:
