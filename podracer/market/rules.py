@@ -165,7 +165,10 @@ def zero_volume(grid: Grid) -> np.ndarray:
 
 
 def unit_error(grid: Grid) -> np.ndarray:
-    """Mark a price five times or a fifth of both neighbours, which agree with each other."""
+    """Mark a price five times or a fifth of both neighbours, which agree with each other.
+
+    The bar after is needed to tell; a live run meets the same bar as an `extreme_move` first.
+    """
     log_DA = np.log(np.where(grid.close_DA > 0, grid.close_DA, np.nan))
     spike_DA = np.zeros(log_DA.shape, dtype=bool)
     there_DA, back_DA = log_DA[1:-1] - log_DA[:-2], log_DA[2:] - log_DA[1:-1]

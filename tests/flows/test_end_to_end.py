@@ -6,7 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.conftest import chromium_page
-from tests.flows.workspace import podracer, run_folder, workspace
+from tests.flows.workspace import podracer, run_folder, stages, workspace
 
 # One worker, so that the run they look at is made once.
 pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("end to end")]
@@ -42,12 +42,12 @@ def test_a_second_run_is_skipped_with_the_earlier_report(finished):
 def test_one_worker_gives_the_bytes_of_two_and_another_seed_does_not(finished, tmp_path):
     folder, _ = finished
     board = podracer(folder, "leaderboard", "--json")
-    other = workspace(tmp_path / "other")
-    assert podracer(other, "run", "--set", "pool.workers=1").returncode == 0
+    other = workspace(tmp_path / "other", pool={"workers": 1})
+    assert stages(other, "ingest", "features", "tournament").returncode == 0
     assert podracer(other, "leaderboard", "--json").stdout == board.stdout
     assert len(json.loads(board.stdout)) == 4
     seeded = workspace(tmp_path / "seeded", seed=2)
-    assert podracer(seeded, "tournament").returncode == 0
+    assert stages(seeded, "ingest", "features", "tournament").returncode == 0
     hashes = [
         {row["weights_hash"] for row in json.loads(podracer(f, "leaderboard", "--json").stdout)}
         for f in (folder, seeded)

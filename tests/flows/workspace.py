@@ -51,6 +51,15 @@ def podracer(folder, *arguments):
     )
 
 
+def stages(folder, *names):
+    """Run stages of the DVC pipeline, which need no Prefect server; returns the last."""
+    for name in names:
+        done = podracer(folder, "stage", name)
+        if done.returncode:
+            break
+    return done
+
+
 def run_folder(folder):
     """The folder of the only run."""
     (found,) = (folder / "runs").iterdir()

@@ -92,7 +92,7 @@ def large_move(frame, row, i, rng):
 
 
 def extreme_move(frame, row, i, rng):
-    factor = rng.choice([6.0, 25.0, 0.1])
+    factor = rng.choice([5.5, 17.0, 0.07])
     tic = frame.loc[row, "tic"]
     frame.loc[(frame["tic"] == tic) & (frame["date"] >= frame.loc[row, "date"]), PRICES] *= factor
 
@@ -162,14 +162,15 @@ CORRUPTIONS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=1000, deadline=None)
-@given(
+CORRUPTED = given(
     corrupt=st.sampled_from(CORRUPTIONS),
     tic=st.sampled_from("ABC"),
     i=st.integers(20, 100),
     seed=st.integers(0, 10**6),
 )
-def test_each_corruption_is_caught_by_its_rule_in_its_ticker(corrupt, tic, i, seed):
+
+
+def is_caught(corrupt, tic, i, seed):
     frame = CLEAN.copy()
     rng = np.random.default_rng(seed)
     corrupt(frame, cell(frame, tic, i), i, rng)
@@ -185,6 +186,19 @@ def test_each_corruption_is_caught_by_its_rule_in_its_ticker(corrupt, tic, i, se
             MarketDataError, match=rf"made up: rule {rule}: expected .* for {tic} on 2019"
         ):
             gate(frame, **lenient | {rule: "stop"})
+
+
+@settings(max_examples=200, deadline=None)
+@CORRUPTED
+def test_each_corruption_is_caught_by_its_rule_in_its_ticker(corrupt, tic, i, seed):
+    is_caught(corrupt, tic, i, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@CORRUPTED
+def test_each_of_a_thousand_corruptions_is_caught(corrupt, tic, i, seed):
+    is_caught(corrupt, tic, i, seed)
 
 
 def test_levels_decide_what_is_done():
