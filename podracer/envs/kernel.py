@@ -110,3 +110,19 @@ def step(  # type: ignore[no-untyped-def]  # noqa: C901
                         cash[i] -= bought * buy
                         traded[i] += bought * fill
                         cost[i] += bought * (buy - fill)
+
+
+@numba.njit(cache=True, error_model="numpy")
+def equity(session_B, cash_E, shares_AE, close_DA):  # type: ignore[no-untyped-def]
+    """Return cash plus holdings (E,) at the close of each block's session."""
+    num_assets, num_envs = shares_AE.shape
+    block = num_envs // len(session_B)
+    total_E = cash_E.copy()
+    for b in range(len(session_B)):
+        total = total_E[b * block : (b + 1) * block]
+        for a in range(num_assets):
+            close = close_DA[session_B[b], a]
+            shares = shares_AE[a, b * block : (b + 1) * block]
+            for i in range(block):
+                total[i] += shares[i] * close
+    return total_E

@@ -234,8 +234,9 @@ class TradingEnv:
         self._accounts = Accounts(fill.cash_E, fill.shares_AE)
         self.session_B = self.session_B + 1
         before_E = self._equity_E
-        close_AE = self._per_env(self.tables.close_DA)
-        self._equity_E = self._checked(fill.cash_E + (fill.shares_AE * close_AE).sum(0))
+        self._equity_E = self._checked(
+            kernel.equity(self.session_B, fill.cash_E, fill.shares_AE, self.tables.close_DA)
+        )
         ruin = self.settings.ruin_fraction * self.settings.initial_cash * UNITS_PER_DOLLAR
         return Step(
             reward_E=_log_growth(self._equity_E, before_E),
