@@ -37,11 +37,8 @@ def tournament(settings: PodracerSettings) -> None:
         if settings.pool.launcher == "inline":
             training.tournament(settings, MARKET, InlinePool(), lineage)
         else:
-            workers = Workers(settings.pool.num_workers(settings.tournament.pods))
-            try:
+            with Workers(settings.pool.num_workers(settings.tournament.pods)) as workers:
                 training.tournament(settings, MARKET, ProcessPool(workers), lineage)
-            finally:
-                workers.close()
     OUTPUT.mkdir(exist_ok=True)
     shutil.copy(folder / "leaderboard.json", OUTPUT / "leaderboard.json")
     generations = json.loads((folder / "tournament.json").read_text(encoding="utf-8"))[

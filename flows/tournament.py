@@ -19,10 +19,7 @@ def tournament(settings: PodracerSettings, market: Path, dvc_hash: str) -> Path:
     if settings.pool.launcher == "inline":
         folder = training.tournament(settings, market, InlinePool(), lineage)
     else:
-        workers = Workers(settings.pool.num_workers(settings.tournament.pods))
-        try:
+        with Workers(settings.pool.num_workers(settings.tournament.pods)) as workers:
             folder = training.tournament(settings, market, PrefectPool(workers), lineage)
-        finally:
-            workers.close()
     publish_leaderboard(folder, settings.name)
     return folder

@@ -26,6 +26,17 @@ def replacing(path: Path) -> Iterator[Path]:
             part.unlink()
 
 
+def check_writable(folder: Path) -> None:
+    """Make and remove a file: root passes every check of permissions.
+
+    Raises:
+        OSError: if it cannot be made.
+    """
+    probe = folder / ".write-test"
+    probe.touch()
+    probe.unlink()
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file."""
     with replacing(path) as part:

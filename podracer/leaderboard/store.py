@@ -2,7 +2,6 @@
 
 import logging
 import os
-from pathlib import Path
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
@@ -15,6 +14,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
 from podracer.errors import LeaderboardError
+from podracer.files import check_writable
 from podracer.leaderboard.settings import StoreSettings
 
 for noisy in ("mlflow", "alembic"):
@@ -31,7 +31,7 @@ def open_store(settings: StoreSettings) -> MlflowClient:
     """
     try:
         settings.folder.mkdir(parents=True, exist_ok=True)
-        _check_writable(settings.folder)
+        check_writable(settings.folder)
         with FileLock(settings.folder / "mlflow.lock", timeout=120):
             mlflow.set_tracking_uri(settings.tracking_uri)
             client = MlflowClient(settings.tracking_uri)
@@ -43,12 +43,6 @@ def open_store(settings: StoreSettings) -> MlflowClient:
             f"({reason}). Free or change the folder, or set store.mlflow_uri."
         ) from error
     return client
-
-
-def _check_writable(folder: Path) -> None:
-    probe = folder / ".write-test"
-    probe.write_bytes(b"")
-    probe.unlink()
 
 
 def experiment_id(client: MlflowClient, settings: StoreSettings, name: str) -> str:

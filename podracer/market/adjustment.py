@@ -6,7 +6,6 @@ Shapes: D bars, A assets.
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from podracer.market import splits
 from podracer.market.prices import PricePanel
@@ -41,7 +40,7 @@ def factors(fields: dict[str, np.ndarray]) -> np.ndarray:
         factor_DA: np.ndarray = fields["adj_close"] / close_DA
         return factor_DA
     actions = splits.carried(fields)
-    last_DA = pd.DataFrame(close_DA).ffill().shift().to_numpy()
+    last_DA = splits.last_close(close_DA)
     step_DA = np.ones(close_DA.shape)
     if "split" in actions:
         split_DA = actions["split"]

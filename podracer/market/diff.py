@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from podracer.market.raw import KEYS, VALUES, RawPrices, knows_actions, value_columns
+from podracer.market.raw import KEYS, VALUES, RawPrices, used_columns, value_columns
 
 # Yahoo answers the same question with another seventh digit.
 PRICE_TOLERANCE = 1e-5
@@ -62,9 +62,7 @@ def difference(older: RawPrices, newer: RawPrices) -> Difference:
     renamed = newer.frame.rename(columns={c: f"{c}_new" for c in value_columns(newer.frame)})
     both = older.frame.merge(renamed, on=keys, how="outer", indicator=True)
     # A column that one of them lacks is compared with nothing: all its values are news.
-    names = {*value_columns(older.frame), *value_columns(newer.frame)}
-    if knows_actions(older.frame) and knows_actions(newer.frame):
-        names.discard("adj_close")
+    names = {*used_columns(older.frame), *used_columns(newer.frame)}
     columns = [c for c in VALUES if c in names]
     for name in columns:
         both = both.assign(**{c: np.nan for c in (name, f"{name}_new") if c not in both})

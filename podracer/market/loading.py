@@ -1,7 +1,6 @@
 """Prices from whichever source the settings name."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from podracer.market.raw import RawPrices
@@ -12,15 +11,8 @@ from podracer.market.sources.bundled import load_bundled
 from podracer.market.sources.file import load_file
 
 
-def load_raw(
-    settings: DataSettings, snapshots: Path = SNAPSHOTS, session: Any = None
-) -> tuple[RawPrices, dict[str, Any]]:
+def load_raw(settings: DataSettings) -> tuple[RawPrices, dict[str, Any]]:
     """Load prices as the source has them, and what a snapshot's manifest should say of this look.
-
-    Args:
-        settings: of the data.
-        snapshots: where earlier snapshots of a live source are.
-        session: for yfinance; its own if None.
 
     Raises:
         MarketDataError: if the source cannot be read or does not deliver.
@@ -41,6 +33,6 @@ def load_raw(
         raise ValueError("source: yahoo needs tickers")
     request = yahoo.Request(settings.tickers, settings.start, settings.exchange, settings.bar)
     raw, changes = yahoo.update(
-        newest(snapshots, request.key), request, settings.yahoo, datetime.now(UTC), session
+        newest(SNAPSHOTS, request.key), request, settings.yahoo, datetime.now(UTC)
     )
     return raw, {"request": request.key, "restated": changes.lines() if changes else []}

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from podracer.errors import MarketDataError, NotFinalError
 from podracer.market.prices import PricePanel
-from podracer.market.raw import KEYS, RawPrices, knows_actions, value_columns
+from podracer.market.raw import KEYS, RawPrices, used_columns, value_columns
 from podracer.market.rules import RULES, Grid, Level, Rule
 from podracer.market.sessions import (
     DAILY,
@@ -326,9 +326,7 @@ def _grid(raw: RawPrices, frame: pd.DataFrame) -> Grid:
     row_DA = np.zeros((len(dates), len(tickers)), dtype=bool)
     row_DA[rows, columns] = True
     fields = {}
-    for name in value_columns(frame):
-        if name == "adj_close" and knows_actions(frame):
-            continue  # neither hashed nor used
+    for name in used_columns(frame):
         values_DA = np.full(row_DA.shape, np.nan)
         values_DA[rows, columns] = frame[name].to_numpy()
         fields[name] = values_DA
@@ -342,7 +340,7 @@ def _apply_rules(
     halted_DA = np.zeros(grid.row_DA.shape, dtype=bool)
     for rule in RULES:
         level = settings.level(rule.name)
-        if level == "off":
+        if level == "off" or not rule.applies(grid):
             continue
         marks_DA = rule.find(grid)
         cells = np.argwhere(marks_DA)

@@ -78,9 +78,7 @@ class RawPrices:
         codes, names = pd.factorize(frame["tic"], sort=True)
         digest.update("\n".join(names).encode())
         digest.update(codes.astype("<i4").tobytes())
-        for name in value_columns(frame):
-            if name == "adj_close" and knows_actions(frame):
-                continue
+        for name in used_columns(frame):
             digest.update(name.encode())
             digest.update(frame[name].to_numpy("<f8").tobytes())
         if self.index is not None:
@@ -98,6 +96,12 @@ def knows_actions(columns: Container[str]) -> bool:
 def value_columns(frame: pd.DataFrame) -> list[str]:
     """Return those of `VALUES` that a frame has, in their usual order."""
     return [c for c in VALUES if c in frame.columns]
+
+
+def used_columns(frame: pd.DataFrame) -> list[str]:
+    """Return the value columns that say something: no adjusted close where the actions are known."""
+    drops = {"adj_close"} if knows_actions(frame.columns) else set()
+    return [c for c in value_columns(frame) if c not in drops]
 
 
 def choose_tickers(

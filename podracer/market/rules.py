@@ -87,6 +87,8 @@ class Rule:
         find: marks the cells that break it; the result may also be numbers, 0 where all is well.
         expected: what a cell should be, for messages.
         column: which value of a cell to show.
+        needs: columns without which there is nothing to judge.
+        without: columns with which another rule judges better.
     """
 
     name: str
@@ -95,6 +97,12 @@ class Rule:
     find: Callable[[Grid], np.ndarray]
     expected: str
     column: str = "close"
+    needs: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
+
+    def applies(self, grid: Grid) -> bool:
+        """Whether the prices have the columns that the rule is about."""
+        return self.needs <= grid.fields.keys() and self.without.isdisjoint(grid.fields)
 
 
 def _prices(grid: Grid) -> list[np.ndarray]:
@@ -138,7 +146,7 @@ def sparse(grid: Grid) -> np.ndarray:
 def bad_action(grid: Grid) -> np.ndarray:
     """Return dividends and splits that cannot be: negative, infinite, or above half the price."""
     wrong_DA = np.zeros(grid.row_DA.shape)
-    last_DA = pd.DataFrame(grid.close_DA).ffill().shift().to_numpy()
+    last_DA = splits.last_close(grid.close_DA)
     if "dividend" in grid.fields:
         paid_DA = np.where(np.isnan(grid.fields["dividend"]), 0.0, grid.fields["dividend"])
         is_wrong_DA = ~np.isfinite(paid_DA) | (paid_DA < 0) | (paid_DA > LARGEST_DIVIDEND * last_DA)
@@ -151,16 +159,12 @@ def bad_action(grid: Grid) -> np.ndarray:
 
 def bad_volume(grid: Grid) -> np.ndarray:
     """Mark bars with a price whose volume is negative or not a number."""
-    if "volume" not in grid.fields:
-        return np.zeros(grid.row_DA.shape, dtype=bool)
     volume_DA = grid.fields["volume"]
     return np.isfinite(grid.close_DA) & ~(np.isfinite(volume_DA) & (volume_DA >= 0))
 
 
 def zero_volume(grid: Grid) -> np.ndarray:
     """Mark bars on which nothing was traded."""
-    if "volume" not in grid.fields:
-        return np.zeros(grid.row_DA.shape, dtype=bool)
     return np.isfinite(grid.close_DA) & (grid.fields["volume"] == 0)
 
 
@@ -196,7 +200,7 @@ def announced_split(grid: Grid) -> np.ndarray:
 
 def unexplained_split(grid: Grid) -> np.ndarray:
     """Return the ratio of each split-like jump to an open that nothing explains."""
-    return grid.split_jumps[1] * ("open" in grid.fields)
+    return grid.split_jumps[1]
 
 
 def split_like_close(grid: Grid) -> np.ndarray:
@@ -204,7 +208,7 @@ def split_like_close(grid: Grid) -> np.ndarray:
 
     A day's own move is in it: AMD rose by half on one day of April 2016 without any split.
     """
-    return grid.split_jumps[1] * ("open" not in grid.fields)
+    return grid.split_jumps[1]
 
 
 def large_move(grid: Grid) -> np.ndarray:
@@ -238,15 +242,11 @@ def stale(grid: Grid) -> np.ndarray:
 
 def flat_bar(grid: Grid) -> np.ndarray:
     """Mark bars whose four prices are one."""
-    if not set(PRICES) <= set(grid.fields):
-        return np.zeros(grid.row_DA.shape, dtype=bool)
     return (grid.fields["high"] == grid.fields["low"]) & np.isfinite(grid.close_DA)
 
 
 def falling_factor(grid: Grid) -> np.ndarray:
     """Mark bars on which adjusted close over close falls, as only a reverse split makes it."""
-    if "adj_close" not in grid.fields:
-        return np.zeros(grid.row_DA.shape, dtype=bool)
     factor = pd.DataFrame(grid.fields["adj_close"] / grid.close_DA).ffill()
     is_split_DA = splits.split_like(grid.fields.get("open"), grid.close_DA) > 0
     return ((factor / factor.shift()).to_numpy() < 1 - FACTOR_SLACK) & ~is_split_DA
@@ -268,6 +268,7 @@ def _late(has_DA: np.ndarray) -> np.ndarray:
     return first_DA
 
 
+OPEN, VOLUME = frozenset({"open"}), frozenset({"volume"})
 RULES = (
     Rule("bad_price", "quarantine", "price", bad_price, "positive prices"),
     Rule(
@@ -279,13 +280,20 @@ RULES = (
     ),
     Rule("inconsistent_bar", "stop", "price", inconsistent_bar, "low <= open, close <= high"),
     Rule("unit_error", "quarantine", "price", unit_error, "a price on the scale of its neighbours"),
-    Rule("bad_volume", "quarantine", "trade", bad_volume, "a volume of 0 or more", "volume"),
-    Rule("zero_volume", "quarantine", "trade", zero_volume, "a traded volume", "volume"),
+    Rule(
+        "bad_volume", "quarantine", "trade", bad_volume, "a volume of 0 or more", "volume", VOLUME
+    ),
+    Rule("zero_volume", "quarantine", "trade", zero_volume, "a traded volume", "volume", VOLUME),
     Rule("missing", "warn", "price", missing, "a price on every session of its span"),
     Rule("sparse", "quarantine", "ticker", sparse, "four fifths of the sessions of its span"),
     Rule("announced_split", "warn", "ticker", announced_split, "a split that the prices know"),
     Rule(
-        "unexplained_split", "quarantine", "ticker", unexplained_split, "a split that is announced"
+        "unexplained_split",
+        "quarantine",
+        "ticker",
+        unexplained_split,
+        "a split that is announced",
+        needs=OPEN,
     ),
     Rule(
         "extreme_move",
@@ -294,13 +302,21 @@ RULES = (
         extreme_move,
         "a close within a fifth and five times the last",
     ),
-    Rule("split_like_close", "warn", "ticker", split_like_close, "no jump like a split"),
+    Rule(
+        "split_like_close", "warn", "ticker", split_like_close, "no jump like a split", without=OPEN
+    ),
     Rule("large_move", "warn", "price", large_move, "a move within 50 % and 12 median moves"),
     Rule(
-        "falling_factor", "warn", "ticker", falling_factor, "an adjustment that rises", "adj_close"
+        "falling_factor",
+        "warn",
+        "ticker",
+        falling_factor,
+        "an adjustment that rises",
+        "adj_close",
+        frozenset({"adj_close"}),
     ),
     Rule("stale", "warn", "trade", stale, "a close that moves within five bars"),
-    Rule("flat_bar", "warn", "trade", flat_bar, "a high above the low"),
+    Rule("flat_bar", "warn", "trade", flat_bar, "a high above the low", needs=frozenset(PRICES)),
     Rule("late_start", "warn", "price", late_start, "prices from the first session on"),
     Rule("early_end", "warn", "price", early_end, "prices up to the last session"),
 )

@@ -14,14 +14,19 @@ TRAILING, RECENT = 60, 5
 SMALLEST_JUDGED = np.log(1.25)
 
 
+def last_close(close_DA: np.ndarray) -> np.ndarray:
+    """Return the last close before each bar."""
+    last_DA: np.ndarray = pd.DataFrame(close_DA).ffill().shift().to_numpy()
+    return last_DA
+
+
 def overnight_ratios(open_DA: np.ndarray | None, close_DA: np.ndarray) -> np.ndarray:
     """Return each open over the last close before it; closes stand in where there are no opens.
 
     A split takes place between a close and the next open. Between two closes lies a day's own move,
     which hides two of the three splits in the classic4 set at the same tolerance.
     """
-    last_DA = pd.DataFrame(close_DA).ffill().shift().to_numpy()
-    ratio_DA: np.ndarray = (close_DA if open_DA is None else open_DA) / last_DA
+    ratio_DA: np.ndarray = (close_DA if open_DA is None else open_DA) / last_close(close_DA)
     return ratio_DA
 
 

@@ -1,12 +1,12 @@
 """What can be known before a run is started."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from podracer.config import PodracerSettings
 from podracer.envs.tables import require_opens
 from podracer.errors import ConfigError, LeaderboardError
+from podracer.files import check_writable
 from podracer.market.features import warmup_bars
 from podracer.market.loading import load_raw
 from podracer.market.market import chosen_features
@@ -64,19 +64,9 @@ def preflight(settings: PodracerSettings) -> Preflight:
 def _require_writable(key: str, folder: Path) -> None:
     """Refuse a folder that cannot be made or written to; nothing is created."""
     nearest = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.exists())
-    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK) and _takes_files(nearest)):
-        raise LeaderboardError(
-            f"{key}: {folder} cannot be written ({nearest} is read-only or no folder). "
-            f"Free it, or choose another."
-        )
-
-
-def _takes_files(folder: Path) -> bool:
-    """Whether a file can really be made there: root passes every permission check."""
-    probe = folder / ".write-test"
     try:
-        probe.touch()
-        probe.unlink()
-    except OSError:
-        return False
-    return True
+        check_writable(nearest)
+    except OSError as error:
+        raise LeaderboardError(
+            f"{key}: {folder} cannot be written ({error.strerror}). Free it, or choose another."
+        ) from error

@@ -82,6 +82,12 @@ class Workers:
         for _ in range(number):
             self._idle.put(self._start())
 
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def train(self, spec: PodSpec) -> PodResult:
         """Train a pod in the next free worker; a worker that dies is replaced.
 
