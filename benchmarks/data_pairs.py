@@ -14,7 +14,8 @@ import pandas as pd
 from benchmarks.pairs import Ratio, arguments, run
 from podracer.market import features
 from podracer.market.adjustment import adjusted
-from podracer.market.quality import QualitySettings, check
+from podracer.market.findings import QualitySettings
+from podracer.market.quality import check
 from podracer.market.raw import PRICES, RawPrices
 from podracer.market.sessions import sessions_of
 from podracer.market.snapshot import read_snapshot, write_snapshot

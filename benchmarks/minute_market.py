@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from podracer.market.findings import QualitySettings
 from podracer.market.market import build_market, open_market
-from podracer.market.quality import QualitySettings, check
+from podracer.market.quality import check
 from podracer.market.raw import RawPrices
 from podracer.market.sessions import bars_of
 from podracer.market.settings import FeatureSettings

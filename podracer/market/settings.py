@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from podracer.market.features import ASSET_FEATURES, MARKET_FEATURES
-from podracer.market.quality import QualitySettings
+from podracer.market.findings import QualitySettings
 from podracer.market.sessions import DAILY, calendar_names
 from podracer.market.sources.yahoo import KEPT_DAYS, YahooSettings
 from podracer.settings import Settings

@@ -18,9 +18,10 @@ from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables
 from podracer.envs.trading import numba_backend, reference_backend
+from podracer.market.findings import QualitySettings
 from podracer.market.market import build_market
 from podracer.market.prices import PricePanel
-from podracer.market.quality import QualitySettings, check
+from podracer.market.quality import check
 from podracer.market.raw import RawPrices
 from podracer.market.scaling import fit_scaler
 from podracer.market.sessions import sessions_of

@@ -11,8 +11,9 @@ from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
 from podracer.errors import MarketDataError
 from podracer.market.features import warmup_bars
+from podracer.market.findings import QualitySettings
 from podracer.market.market import build_market, open_market
-from podracer.market.quality import QualitySettings, check
+from podracer.market.quality import check
 from podracer.market.raw import RawPrices
 from podracer.market.sessions import bars_of, open_bars, session_ends, session_of_bars
 from podracer.market.settings import FeatureSettings

@@ -8,9 +8,10 @@ import talib
 
 from podracer.errors import ConfigError, MarketDataError
 from podracer.market import features
+from podracer.market.findings import QualitySettings
 from podracer.market.market import build_market, open_market
 from podracer.market.prices import PricePanel
-from podracer.market.quality import QualitySettings, check
+from podracer.market.quality import check
 from podracer.market.scaling import fit_scaler
 from podracer.market.sessions import sessions_of
 from podracer.market.settings import FeatureSettings

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from podracer.errors import MarketDataError, NotFinalError
 from podracer.market import splits
 from podracer.market.adjustment import adjusted
-from podracer.market.quality import LEVELS, QualitySettings, check, load_quality
+from podracer.market.findings import LEVELS, QualitySettings
+from podracer.market.quality import check, load_quality
 from podracer.market.raw import RawPrices
 from podracer.market.sources.bundled import datasets, load_bundled
 from tests.market.prices import DATES, cell, clean_frame, raw

@@ -9,7 +9,8 @@ import pytest
 
 from podracer.errors import MarketDataError, NotFinalError
 from podracer.market.adjustment import adjusted
-from podracer.market.quality import QualitySettings, check
+from podracer.market.findings import QualitySettings
+from podracer.market.quality import check
 from podracer.market.sources.yahoo import Request, YahooSettings, update
 from tests.market.prices import clean_frame
 from tests.market.yahoo_standin import StandIn
