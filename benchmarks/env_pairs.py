@@ -9,9 +9,10 @@ import pandas as pd
 import torch
 
 from benchmarks.pairs import Ratio, arguments, run
+from podracer.envs.backends import Decision
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables
-from podracer.envs.trading import Decision, TradingEnv
+from podracer.envs.trading import TradingEnv
 from podracer.market.synthetic import PlantedSettings, planted_market
 
 A, E, SESSIONS, PANDAS_SESSIONS = 30, 4096, 20, 20
@@ -76,7 +77,7 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(1)
     market = planted_market(PlantedSettings(num_sessions=600, num_assets=A))
-    settings = EnvSettings(no_trade_band=0.0)
+    settings = EnvSettings(action={"no_trade_band": 0.0})
     tables = price_tables(market, settings)
     target, ones = targets(E), np.ones(E)
     env = TradingEnv(tables, settings, 600, 1, E)

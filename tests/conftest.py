@@ -23,7 +23,9 @@ def usd(amounts) -> np.ndarray:
     return np.round(np.asarray(amounts, dtype=np.float64) * UNITS_PER_DOLLAR)
 
 
-def market_of(dollars_DA, features_DAK=None, open_DA=None, first="2010-01-04") -> Market:
+def market_of(
+    dollars_DA, features_DAK=None, open_DA=None, first="2010-01-04", volume_DA=None
+) -> Market:
     """A market with given closes (NaN: no price) and asset features."""
     dollars_DA = np.asarray(dollars_DA, dtype=np.float64)
     num_sessions, num_assets = dollars_DA.shape
@@ -42,6 +44,7 @@ def market_of(dollars_DA, features_DAK=None, open_DA=None, first="2010-01-04") -
             feature_valid_DA=np.isfinite(dollars_DA),
             market_features_DF=np.asarray(features_DAK, dtype=np.float32).reshape(num_sessions, -1),
             index_D=None,
+            volume_DA=None if volume_DA is None else np.asarray(volume_DA, dtype=np.float64),
             meta={
                 "name": "made up",
                 "tickers": tickers,
@@ -64,7 +67,7 @@ def random_closes(num_sessions, num_assets, seed=0, volatility=0.02) -> np.ndarr
 @pytest.fixture
 def free_trading() -> EnvSettings:
     """No fee, no band."""
-    return EnvSettings(fee_bps=0, no_trade_band=0)
+    return EnvSettings(costs={"commission_bps": 0}, action={"no_trade_band": 0})
 
 
 @contextmanager

@@ -78,7 +78,12 @@ def test_the_hash_covers_what_may_change_a_result_and_nothing_else(tmp_path):
     base = load(tmp_path, WINDOWS)
     for same in ("pool.workers=1", "store.folder=elsewhere", "name=other", "seed=5"):
         assert load(tmp_path, WINDOWS, same).config_hash == base.config_hash
-    for other in ("pod.agents=4", "env.fee_bps=5", "windows.train=9y", "pod.cohorts=8"):
+    for other in (
+        "pod.agents=4",
+        "env.costs.commission_bps=5",
+        "windows.train=9y",
+        "pod.cohorts=8",
+    ):
         assert load(tmp_path, WINDOWS, other).config_hash != base.config_hash
     for other in ("seed=5", "name=other"):
         assert load(tmp_path, WINDOWS, other).run_key("prices") != base.run_key("prices")

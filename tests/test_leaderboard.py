@@ -75,7 +75,7 @@ def test_desired_weights_are_where_the_policy_would_go(played, small_market):  #
     agents = load_agents([m.checkpoint for m in summary.scored[:3]])
     held = np.array([[0.4], [0.1], [0.2], [0.1]])
     policy = agents.policy(small_market)
-    held[3] = policy.decide(50, held).target_AE[3] + 0.001  # inside the no-trade band
+    held[3] = policy.decide(50, held).wanted_AE[3] + 0.001  # inside the no-trade band
     decision = policy.decide(50, held)
     equity, price = 1e12, np.full(4, 1e4)  # a million dollars, shares of a cent: fine enough steps
     orders = rule.size_orders(
@@ -83,7 +83,7 @@ def test_desired_weights_are_where_the_policy_would_go(played, small_market):  #
         np.round(held * equity / price[:, None]).astype(np.int32),
         price,
         np.ones(4, dtype=bool),
-        decision.target_AE,
+        decision.wanted_AE,
         decision.speed_E,
         decision.band_E,
     )

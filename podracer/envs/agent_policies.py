@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from podracer.agents.networks import Parameters, action_means, reads_account
+from podracer.envs.backends import Decision
 from podracer.envs.observation import Observations, account_inputs, target_weights
-from podracer.envs.trading import Decision
 
 CHUNK = 256
 
@@ -94,7 +94,7 @@ class EnsemblePolicy:
         """Return the average decision of the members for the shared account."""
         num_members = self._members.num_policies
         wants = self._members.decide(session, np.repeat(weights_AE, num_members, axis=1))
-        target_A, speed = average_move(wants.target_AE, wants.speed_E)
+        target_A, speed = average_move(wants.wanted_AE, wants.scale_E)
         return Decision(
             target_A[:, None].astype(np.float32),
             np.array([speed]),

@@ -114,7 +114,7 @@ def load_agents(stems: Sequence[Path]) -> FrozenAgents:
         len(features["tickers"]),
         len(features["asset_features"]),
         len(features["market_features"]),
-        facts["env"]["cash_action"],
+        facts["env"]["action"]["cash_action"],
     )
     hyper = [other["hyperparameters"] for _, other in loaded]
     acting = ActingAgents(
@@ -125,4 +125,4 @@ def load_agents(stems: Sequence[Path]) -> FrozenAgents:
     )
     tensors = loaded[0][0]
     scaler = Scaler(tensors["scaler_mean"].numpy(), tensors["scaler_std"].numpy())
-    return FrozenAgents(acting, scaler, features, sizes, facts["env"]["no_trade_band"])
+    return FrozenAgents(acting, scaler, features, sizes, facts["env"]["action"]["no_trade_band"])

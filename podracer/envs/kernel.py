@@ -1,128 +1,245 @@
 """The trading rule of `rule.py` compiled by numba: one pass over memory, SIMD over environments.
 
 No fast-math: every operation is the reference's, in IEEE arithmetic, so the two agree bit for bit.
-Shapes: D sessions, A assets, E environments in B blocks of equal size; a block shares its session.
+Environments are worked through in tiles that fit the cache.
+
+Shapes: D sessions, A assets, E environments in B blocks of equal size; a block shares its row of the
+tables. `tables` are close, fill, buy, sell, fillable, visible and exit of `PriceTables`, `charges`
+the commission a lot, its minimum, and the impact table; a table that nothing needs is empty. `envs` are
+the first environment of a tile and the one after its last.
 """
 
 import numba
 import numpy as np
 
-TILE = 256
+TILE = 128
+WEIGHTS, NOTIONAL, SHARES = range(3)
+compiled = numba.njit(cache=True, error_model="numpy")
 
 
-@numba.njit(cache=True, error_model="numpy")
-def step(  # type: ignore[no-untyped-def]  # noqa: C901
-    session_B,
-    target_AE,
-    speed_E,
-    band_E,
-    cash_E,
-    shares_AE,
-    close_DA,
-    fill_DA,
-    buy_DA,
-    sell_DA,
-    fillable_DA,
-    visible_DA,
-    exit_DA,
-    value_before_E,
-    traded_E,
-    cost_E,
-    dropped_E,
-):
-    """Size orders at each block's close and fill them; updates cash, shares and the last four."""
-    num_assets, num_envs = shares_AE.shape
-    block = num_envs // len(session_B)
-    wanted = np.empty((num_assets, TILE))
-    total = np.empty(TILE)
-    need = np.empty(TILE)
-    for b in range(len(session_B)):
-        t = session_B[b]
+@compiled
+def _size(kind, row, tables, envs, cash_E, lots_AE, wanted_AE, scale_E, band_E, order):  # type: ignore[no-untyped-def]
+    """Write the orders of a tile (A, n), in lots."""
+    first, last = envs
+    n = last - first
+    total = _equity(tables[0], row, envs, cash_E, lots_AE)
+    scale, band = scale_E[first:last], band_E[first:last]
+    for a in range(len(lots_AE)):
+        close = tables[0][row, a]
+        held, want, size = lots_AE[a, first:last], wanted_AE[a, first:last], order[a]
+        if not tables[5][row, a]:
+            for i in range(n):
+                size[i] = 0.0
+        elif kind == WEIGHTS:
+            for i in range(n):
+                gap = np.float64(want[i]) * total[i] - held[i] * close
+                whole = np.trunc(scale[i] * gap / close)
+                size[i] = whole if abs(gap) >= band[i] * total[i] else 0.0
+        elif kind == NOTIONAL:
+            for i in range(n):
+                gap = np.float64(want[i]) * total[i]
+                whole = np.trunc(scale[i] * gap / close)
+                size[i] = whole if abs(gap) >= band[i] * total[i] else 0.0
+        else:
+            for i in range(n):
+                size[i] = np.trunc(scale[i] * np.float64(want[i]))
+
+
+@compiled
+def _equity(price_DA, row, envs, cash_E, lots_AE):  # type: ignore[no-untyped-def]
+    """Return cash plus holdings of a tile at the prices of a row."""
+    first, last = envs
+    total = cash_E[first:last].copy()
+    for a in range(len(lots_AE)):
+        price = price_DA[row, a]
+        held = lots_AE[a, first:last]
+        for i in range(last - first):
+            total[i] += held[i] * price
+    return total
+
+
+@compiled
+def _clip(row, tables, envs, lots_AE, order, dropped_E):  # type: ignore[no-untyped-def]
+    """Clip a tile's orders to what can be filled and to what is held; close what has ended."""
+    first, last = envs
+    dropped = dropped_E[first:last]
+    for i in range(last - first):
+        dropped[i] = 0
+    for a in range(len(lots_AE)):
+        held, size = lots_AE[a, first:last], order[a]
+        if tables[6][row, a]:
+            for i in range(last - first):
+                size[i] = -np.float64(held[i])
+        elif not tables[4][row, a]:
+            for i in range(last - first):
+                dropped[i] += 1 if size[i] != 0.0 else 0
+                size[i] = 0.0
+        else:
+            for i in range(last - first):
+                size[i] = max(size[i], -np.float64(held[i]))
+
+
+@compiled
+def _go_on(envs, pending_AE, order):  # type: ignore[no-untyped-def]
+    """Let earlier orders go on where there is no new one."""
+    first, last = envs
+    for a in range(len(order)):
+        pending, size = pending_AE[a, first:last], order[a]
+        for i in range(last - first):
+            size[i] = pending[i] if size[i] == 0.0 else size[i]
+
+
+@compiled
+def _cap(row, cap_DA, carries, envs, order, new_pending_AE, cut_E):  # type: ignore[no-untyped-def]
+    """Clip a tile's orders to the volume; note what is left of them."""
+    first, last = envs
+    cut = cut_E[first:last]
+    for a in range(len(order)):
+        size, cap = order[a], cap_DA[row, a]
+        if carries:
+            rest = new_pending_AE[a, first:last]
+            for i in range(last - first):
+                rest[i] = size[i] - min(max(size[i], -cap), cap)
+        for i in range(last - first):
+            allowed = min(max(size[i], -cap), cap)
+            cut[i] += 1 if allowed != size[i] else 0
+            size[i] = allowed
+
+
+@compiled
+def _charge(lots, per_lot, minimum, impact):  # type: ignore[no-untyped-def]
+    """What an order pays beyond proportional costs."""
+    owed = np.ceil(max(per_lot * lots, minimum)) + np.ceil(impact * lots * np.sqrt(lots))
+    return owed if lots > 0.0 else 0.0
+
+
+@compiled
+def _sell(row, tables, charges, has_charges, envs, cash_E, order):  # type: ignore[no-untyped-def]
+    """Add the proceeds of a tile's sales to its cash."""
+    per_lot, minimum, impact_DA = charges
+    first, last = envs
+    cash = cash_E[first:last]
+    for a in range(len(order)):
+        sell = tables[3][row, a]
+        size = order[a]
+        if has_charges and not tables[6][row, a]:
+            impact = impact_DA[row, a] if len(impact_DA) > 0 else 0.0
+            for i in range(last - first):
+                sold = max(-size[i], 0.0)
+                charge = _charge(sold, per_lot, minimum, impact)
+                cash[i] += max(np.floor(sold * sell) - charge, 0.0)
+        else:
+            for i in range(last - first):
+                cash[i] += np.floor(max(-size[i], 0.0) * sell)
+
+
+@compiled
+def _affordable(row, tables, charges, flags, envs, cash_E, order):  # type: ignore[no-untyped-def]
+    """Clip each buy to what cash alone would pay for; return the share of all that is paid for."""
+    per_lot, minimum, impact_DA = charges
+    has_charges, is_fractional = flags
+    first, last = envs
+    n = last - first
+    cash = cash_E[first:last]
+    need, share = np.zeros(n), np.zeros(n)  # share holds the reserve until it is known
+    for a in range(len(order)):
+        if tables[6][row, a] or not tables[4][row, a]:
+            continue  # nothing is bought
+        buy = tables[2][row, a]
+        size = order[a]
+        for i in range(n):
+            wished = min(size[i], np.floor(cash[i] / buy))
+            need[i] += max(wished, 0.0) * buy
+            size[i] = wished
+        if has_charges:
+            impact = impact_DA[row, a] if len(impact_DA) > 0 else 0.0
+            for i in range(n):
+                share[i] += _charge(max(size[i], 0.0), per_lot, minimum, impact)
+        if is_fractional:
+            for i in range(n):
+                share[i] += 1.0 if size[i] > 0.0 else 0.0
+    for i in range(n):
+        room = max(cash[i] - share[i], 0.0)
+        share[i] = room / need[i] if need[i] > room else 1.0
+    return share
+
+
+@compiled
+def _buy(row, tables, charges, flags, envs, cash_E, lots_AE, order, new_lots_AE):  # type: ignore[no-untyped-def]
+    """Pay for a tile's buys and write its new positions."""
+    per_lot, minimum, impact_DA = charges
+    first, last = envs
+    cash = cash_E[first:last]
+    share = _affordable(row, tables, charges, flags, envs, cash_E, order)
+    for a in range(len(order)):
+        buy = tables[2][row, a]
+        size, held, new = order[a], lots_AE[a, first:last], new_lots_AE[a, first:last]
+        if flags[0]:
+            impact = impact_DA[row, a] if len(impact_DA) > 0 else 0.0
+            for i in range(last - first):
+                bought = np.floor(max(size[i], 0.0) * share[i])
+                cash[i] -= _charge(bought, per_lot, minimum, impact)
+        for i in range(last - first):
+            bought = np.floor(max(size[i], 0.0) * share[i])
+            cash[i] -= np.ceil(bought * buy)
+            new[i] = held[i] + (bought + min(size[i], 0.0))
+
+
+@compiled
+def step(kind, row_B, tables, extras, flags, decision, before, after, value_before_E, counts_2E):  # type: ignore[no-untyped-def]
+    """Size orders at each block's close and fill them; writes `after` and the last two.
+
+    Args:
+        kind: of the decision.
+        row_B: int64.
+        tables: close, fill, buy, sell, fillable, visible, exit.
+        extras: cap, impact, per_lot, minimum, interest.
+        flags: has_charges, is_fractional.
+        decision: wanted, scale, band.
+        before: cash, lots, pending.
+        after: the same.
+        value_before_E: see `rule.Fill`.
+        counts_2E: dropped and cut orders, zeros.
+    """
+    cap_DA, impact_DA, per_lot_D, minimum_D, interest_D = extras
+    cash_E, lots_AE, pending_AE = before
+    new_cash_E, new_lots_AE, new_pending_AE = after
+    carries = len(pending_AE) > 0
+    num_assets, num_envs = lots_AE.shape
+    block = num_envs // len(row_B)
+    order = np.empty((num_assets, TILE))
+    for b in range(len(row_B)):
+        row = row_B[b]
+        per_lot = per_lot_D[row] if len(per_lot_D) > 0 else 0.0
+        minimum = minimum_D[row] if len(minimum_D) > 0 else 0.0
+        interest = interest_D[row] if len(interest_D) > 0 else 0.0
+        charges = per_lot, minimum, impact_DA
         for first in range(b * block, (b + 1) * block, TILE):
-            n = min(TILE, (b + 1) * block - first)
-            cash = cash_E[first : first + n]
-            speed = speed_E[first : first + n]
-            band = band_E[first : first + n]
-            value_before = value_before_E[first : first + n]
-            traded = traded_E[first : first + n]
-            cost = cost_E[first : first + n]
-            dropped = dropped_E[first : first + n]
-            for i in range(n):
-                total[i] = cash[i]
-                value_before[i] = cash[i]
-                need[i] = 0.0
-                traded[i] = 0.0
-                cost[i] = 0.0
-                dropped[i] = 0
-            for a in range(num_assets):
-                close = close_DA[t, a]
-                fill = fill_DA[t, a]
-                shares = shares_AE[a, first : first + n]
-                for i in range(n):
-                    total[i] += shares[i] * close
-                    value_before[i] += shares[i] * fill
-            for a in range(num_assets):
-                close = close_DA[t, a]
-                row = wanted[a]
-                shares = shares_AE[a, first : first + n]
-                target = target_AE[a, first : first + n]
-                if visible_DA[t, a]:
-                    for i in range(n):
-                        gap = np.float64(target[i]) * total[i] - shares[i] * close
-                        order = np.trunc(speed[i] * gap / close)
-                        row[i] = order if abs(gap) >= band[i] * total[i] else 0.0
-                else:
-                    for i in range(n):
-                        row[i] = 0.0
-                if exit_DA[t, a]:
-                    for i in range(n):
-                        row[i] = -np.float64(shares[i])
-                elif not fillable_DA[t, a]:
-                    for i in range(n):
-                        dropped[i] += 1 if row[i] != 0.0 else 0
-                        row[i] = 0.0
-                sell = sell_DA[t, a]
-                fill = fill_DA[t, a]
-                for i in range(n):
-                    sold = min(max(-row[i], 0.0), np.float64(shares[i]))
-                    shares[i] = np.int32(shares[i] - np.int32(sold))
-                    cash[i] += sold * sell
-                    traded[i] += sold * fill
-                    cost[i] += sold * (fill - sell)
-            for a in range(num_assets):
-                if fillable_DA[t, a] and not exit_DA[t, a]:
-                    buy = buy_DA[t, a]
-                    row = wanted[a]
-                    for i in range(n):
-                        row[i] = min(max(row[i], 0.0), np.floor(cash[i] / buy))
-                        need[i] += row[i] * buy
-            for i in range(n):
-                total[i] = cash[i] / need[i] if need[i] > cash[i] else 1.0
-            for a in range(num_assets):
-                if fillable_DA[t, a] and not exit_DA[t, a]:
-                    buy = buy_DA[t, a]
-                    fill = fill_DA[t, a]
-                    row = wanted[a]
-                    shares = shares_AE[a, first : first + n]
-                    for i in range(n):
-                        bought = np.floor(row[i] * total[i])
-                        shares[i] = np.int32(shares[i] + np.int32(bought))
-                        cash[i] -= bought * buy
-                        traded[i] += bought * fill
-                        cost[i] += bought * (buy - fill)
+            envs = first, min(first + TILE, (b + 1) * block)
+            _size(kind, row, tables, envs, cash_E, lots_AE, *decision, order)
+            for i in range(envs[0], envs[1]):
+                new_cash_E[i] = cash_E[i] + np.floor(cash_E[i] * interest)
+            value_before_E[envs[0] : envs[1]] = _equity(tables[1], row, envs, new_cash_E, lots_AE)
+            if carries:
+                _go_on(envs, pending_AE, order)
+            _clip(row, tables, envs, lots_AE, order, counts_2E[0])
+            if len(cap_DA) > 0:
+                _cap(row, cap_DA, carries, envs, order, new_pending_AE, counts_2E[1])
+            _sell(row, tables, charges, flags[0], envs, new_cash_E, order)
+            _buy(row, tables, charges, flags, envs, new_cash_E, lots_AE, order, new_lots_AE)
 
 
-@numba.njit(cache=True, error_model="numpy")
-def equity(session_B, cash_E, shares_AE, close_DA):  # type: ignore[no-untyped-def]
-    """Return cash plus holdings (E,) at the close of each block's session."""
-    num_assets, num_envs = shares_AE.shape
-    block = num_envs // len(session_B)
+@compiled
+def equity(row_B, cash_E, lots_AE, close_DA):  # type: ignore[no-untyped-def]
+    """Return cash plus holdings (E,) at the close of each block's row."""
+    num_assets, num_envs = lots_AE.shape
+    block = num_envs // len(row_B)
     total_E = cash_E.copy()
-    for b in range(len(session_B)):
+    for b in range(len(row_B)):
         total = total_E[b * block : (b + 1) * block]
         for a in range(num_assets):
-            close = close_DA[session_B[b], a]
-            shares = shares_AE[a, b * block : (b + 1) * block]
+            close = close_DA[row_B[b], a]
+            lots = lots_AE[a, b * block : (b + 1) * block]
             for i in range(block):
-                total[i] += shares[i] * close
+                total[i] += lots[i] * close
     return total_E

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from podracer.envs.trading import Decision
+from podracer.envs.backends import Decision
 from podracer.market.market import Market
 from podracer.market.sessions import is_last_of_month
 
@@ -102,7 +102,14 @@ class SideBySide:
             policy.decide(session, weights_AE[:, part])
             for policy, part in zip(self._policies, self._slices, strict=True)
         ]
-        return Decision(*(np.concatenate(parts, axis=-1) for parts in zip(*decisions, strict=True)))
+        if len({decision.kind for decision in decisions}) > 1:
+            raise ValueError("policies of different action modes cannot share a rollout")
+        return Decision(
+            np.concatenate([d.wanted_AE for d in decisions], axis=1),
+            np.concatenate([d.scale_E for d in decisions]),
+            np.concatenate([d.band_E for d in decisions]),
+            decisions[0].kind,
+        )
 
 
 def equal_weights(market: Market) -> np.ndarray:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from podracer.envs.backends import Backend, numba_backend
 from podracer.envs.policies import Policy
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import PriceTables, price_tables
-from podracer.envs.trading import Backend, TradingEnv, numba_backend
+from podracer.envs.trading import TradingEnv
 from podracer.market.market import UNITS_PER_DOLLAR, Market
 from podracer.market.windows import Window
 
@@ -91,8 +92,9 @@ def rollout(
         step = env.step(policy.decide(t, weights_AE))
         weights_AE = env.weights_AE()
         equity_RE[r + 1] = step.equity_E
-        traded_RE[r] += step.traded_E
-        cost_RE[r] += step.cost_E
+        costs = env.costs()
+        traded_RE[r] += costs.traded_E
+        cost_RE[r] += costs.cost_E
         weights_RAE[r] = weights_AE
         dropped_E += step.dropped_E
     return Rollout(
@@ -121,8 +123,8 @@ def _closings(env: TradingEnv, tables: PriceTables, market: Market, t: int) -> l
         Closing(
             market.dates_D[t + 1],
             int(a),
-            env.shares_AE[a] * tables.sell_DA[t, a] / UNITS_PER_DOLLAR,
+            env.lots_AE[a] * tables.sell_DA[t, a] / UNITS_PER_DOLLAR,
         )
         for a in np.flatnonzero(tables.exit_DA[t])
-        if env.shares_AE[a].any()
+        if env.lots_AE[a].any()
     ]

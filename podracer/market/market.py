@@ -24,7 +24,8 @@ from podracer.market.settings import FeatureSettings
 
 # One money unit is 1e-6 dollars; prices and cash are whole numbers of it.
 UNITS_PER_DOLLAR = 1_000_000
-NOT_IN_HASH = ("name", "dataset_hash", "largest_rounding", "notes")
+OPTIONAL = dict.fromkeys(("index_D", "open_DA", "starts_D", "volume_DA"))
+NOT_IN_HASH = ("name", "dataset_hash", "largest_rounding", "notes", "adjusted")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Market:
     Attributes:
         dates_D: the session of each bar, datetime64[D].
         starts_D: when each bar starts in UTC, datetime64[s]; None for daily bars.
+        volume_DA: shares traded, on the scale of the adjusted prices; None where there are none.
         price_DA: adjusted closes in whole money units (float64); NaN where there is none.
         open_DA: adjusted opens in the same unit, or None where the data has no opens.
         tradable_DA: the asset traded, and nothing about the cell is in quarantine.
@@ -54,6 +56,7 @@ class Market:
     index_D: np.ndarray | None
     meta: dict[str, Any]
     starts_D: np.ndarray | None = None
+    volume_DA: np.ndarray | None = None
 
     @property
     def tickers(self) -> tuple[str, ...]:
@@ -97,7 +100,8 @@ def open_market(folder: Path) -> Market:
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         arrays = {p.stem: np.load(p, mmap_mode="r") for p in sorted(folder.glob("*.npy"))}
-        market = Market(**{"index_D": None, "open_DA": None, "starts_D": None} | arrays, meta=meta)
+        known: dict[str, Any] = OPTIONAL | arrays
+        market = Market(**known, meta=meta)
     except (OSError, ValueError, TypeError) as error:
         raise MarketDataError(
             f"{folder}: not a readable market ({error}). Delete the folder and ingest again."
@@ -117,7 +121,8 @@ def build_market(panel: PricePanel, settings: FeatureSettings) -> Market:
         ConfigError: if a feature is unknown or the prices lack a column that it needs.
         MarketDataError: if the panel has no more sessions than the longest look-back.
     """
-    on_scale, rounding = _on_money_grid(adjusted(panel))
+    scaled = adjusted(panel)
+    on_scale, rounding = _on_money_grid(scaled)
     filled = _filled(on_scale, settings.fill_bars)
     assets, markets = chosen_features(filled, settings)
     warmup_bars = features.warmup_bars((*assets, *markets), panel.dates_D)
@@ -155,8 +160,10 @@ def build_market(panel: PricePanel, settings: FeatureSettings) -> Market:
             "talib": talib.__version__,
             "largest_rounding": rounding,
             "notes": list(panel.notes),
+            "adjusted": panel.is_adjusted or not _equal(scaled, panel),
         },
         starts_D=panel.starts_D,
+        volume_DA=_volume(on_scale),
     )
     return with_hash(market)
 
@@ -208,6 +215,18 @@ def _on_money_grid(panel: PricePanel) -> tuple[PricePanel, float]:
         )
     change = float(np.nanmax(np.abs(on_grid_DA / close_DA - 1.0)))
     return replace(panel, fields=panel.fields | {"close": on_grid_DA}), change
+
+
+def _equal(scaled: PricePanel, panel: PricePanel) -> bool:
+    return np.array_equal(scaled.fields["close"], panel.fields["close"], equal_nan=True)
+
+
+def _volume(panel: PricePanel) -> np.ndarray | None:
+    """Return the shares traded, as many as the printed dollars buy at the adjusted close."""
+    if "dollar_volume" not in panel.fields:
+        return None
+    volume_DA: np.ndarray = np.round(panel.fields["dollar_volume"] / panel.fields["close"])
+    return volume_DA
 
 
 def _filled(panel: PricePanel, bars: int) -> PricePanel:

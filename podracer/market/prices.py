@@ -22,6 +22,7 @@ class PricePanel:
             ticker has no price that can be trusted. Only `close` is always there.
         tradable_DA: the ticker traded, and nothing about the cell is in quarantine.
         index_D: level of a price index for the report, or None.
+        is_adjusted: the source had already adjusted the close.
         notes: what a reader of results on these prices must know.
     """
 
@@ -34,3 +35,4 @@ class PricePanel:
     index_D: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     starts_D: np.ndarray | None = None
+    is_adjusted: bool = False

@@ -110,6 +110,7 @@ def check(
         tradable_DA=tradable_DA,
         index_D=index_D,
         notes=raw.notes,
+        is_adjusted=raw.is_adjusted,
         starts_D=None if raw.bar == DAILY else grid.dates_D,
     )
     report = QualityReport(

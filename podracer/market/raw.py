@@ -44,6 +44,7 @@ class RawPrices:
         asof: when a live source was asked.
         notes: what a reader of results on these prices must know.
         defects: what is known to be wrong with them.
+        is_adjusted: the close is already adjusted for splits or dividends.
     """
 
     frame: pd.DataFrame
@@ -56,6 +57,7 @@ class RawPrices:
     asof: datetime | None = None
     notes: tuple[str, ...] = ()
     defects: tuple[str, ...] = ()
+    is_adjusted: bool = False
 
     @property
     def tickers(self) -> tuple[str, ...]:

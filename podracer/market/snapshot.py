@@ -44,6 +44,7 @@ def write_snapshot(raw: RawPrices, folder: Path, facts: dict[str, Any] | None = 
         "last": str(frame["date"].iloc[-1]),
         "asof": None if raw.asof is None else raw.asof.isoformat(),
         "notes": list(raw.notes),
+        "is_adjusted": raw.is_adjusted,
     }
     manifest |= facts or {}
     with suppress(MarketDataError):
@@ -100,6 +101,7 @@ def read_snapshot(folder: Path) -> RawPrices:
             failures=tuple(Failure(**f) for f in manifest["failures"]),
             asof=None if manifest["asof"] is None else datetime.fromisoformat(manifest["asof"]),
             notes=tuple(manifest["notes"]),
+            is_adjusted=manifest.get("is_adjusted", False),
         )
         found = raw.content_hash
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -115,7 +115,7 @@ def _provenance(
         config_hash=settings.config_hash,
         git_commit=crowned["git_commit"],
         seed=settings.seed,
-        fee_bps=settings.env.fee_bps,
+        commission_bps=settings.env.costs.commission_bps,
         fill=settings.env.fill,
         initial_cash=settings.env.initial_cash,
         opening=opening,

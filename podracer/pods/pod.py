@@ -52,7 +52,7 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
             f"{market.hash[:12]}…. Ingest again."
         )
     scaler = fit_scaler(market.market_features_DF, spec.windows.train)
-    observations = observe(market, scaler, spec.env.cash_action)
+    observations = observe(market, scaler, spec.env.action.cash_action)
     trainer = Trainer(spec, observations, price_tables(market, spec.env))
     _resume(trainer)
     started = time.process_time() - trainer.cpu_seconds
@@ -63,7 +63,7 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
             checkpoint.save(spec.folder / "state", *trainer.state())
         if progress is not None:
             progress(trainer.steps, float(mean_reward_P.mean()))
-    policy = PopulationPolicy(trainer.acting, observations, spec.env.no_trade_band)
+    policy = PopulationPolicy(trainer.acting, observations, spec.env.action.no_trade_band)
     on_train = rollout(policy, market, spec.windows.train, spec.env)
     on_selection = rollout(policy, market, spec.windows.selection, spec.env)
     agents = tuple(

@@ -21,10 +21,11 @@ from podracer.agents.networks import (
     values,
 )
 from podracer.envs.agent_policies import ActingAgents
+from podracer.envs.backends import Decision
 from podracer.envs.observation import Observations, account_inputs, target_weights
 from podracer.envs.rewards import equal_weight_growth, fill_to_fill
 from podracer.envs.tables import PriceTables
-from podracer.envs.trading import Decision, TradingEnv
+from podracer.envs.trading import TradingEnv
 from podracer.errors import CheckpointError
 from podracer.pods.spec import PodSpec
 
@@ -279,7 +280,7 @@ class Trainer:
     def _decision(self, target_AE: np.ndarray) -> Decision:
         P, C, E = len(self.weights_PW), self.settings.cohorts, self.settings.envs_per_cohort
         speed_E = self._hyper["speed"].double()[None, :, None].expand(C, P, E).reshape(-1).numpy()
-        band = self.spec.env.no_trade_band / self._tables.num_assets
+        band = self.spec.env.action.no_trade_band / self._tables.num_assets
         return Decision(target_AE, speed_E, np.full(C * P * E, band))
 
     def _account(self) -> Tensor:

@@ -44,7 +44,7 @@ class Provenance:
     config_hash: str
     git_commit: str
     seed: int
-    fee_bps: float
+    commission_bps: float
     fill: str
     initial_cash: float
     opening: Opening

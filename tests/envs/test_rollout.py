@@ -11,13 +11,13 @@ import torch
 from podracer.agents.networks import initial_weights, parameter_shapes
 from podracer.agents.settings import NetworkSettings
 from podracer.envs.agent_policies import ActingAgents, EnsemblePolicy, PopulationPolicy
+from podracer.envs.backends import numba_backend, numpy_backend
 from podracer.envs.observation import observe, target_weights
 from podracer.envs.policies import ScheduledPolicy, SideBySide, equal_weight_monthly, equal_weights
 from podracer.envs.rewards import equal_weight_growth, fill_to_fill
 from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables
-from podracer.envs.trading import numba_backend, reference_backend
 from podracer.market.findings import QualitySettings
 from podracer.market.market import build_market
 from podracer.market.prices import PricePanel
@@ -83,7 +83,7 @@ def test_policies_side_by_side_equal_each_alone():
     window = Window("w", 2, 40)
     together = rollout(SideBySide(rules), market, window, EnvSettings())
     for i, policy in enumerate(rules):
-        alone = rollout(policy, market, window, EnvSettings(), reference_backend)
+        alone = rollout(policy, market, window, EnvSettings(), numpy_backend)
         assert np.array_equal(together.returns_RE[:, i], alone.returns_RE[:, 0])
 
 
@@ -109,7 +109,7 @@ def test_a_head_policy_is_the_softmax_of_its_scores():
         linear = agents.weights_PW[p, 1:].numpy()  # after log_std
         scores = features[5].astype(np.float32) @ linear * float(agents.gain_P[p])
         expected = np.exp(scores) / np.exp(scores).sum()
-        assert decision.target_AE[:, p] == pytest.approx(expected, rel=1e-5)
+        assert decision.wanted_AE[:, p] == pytest.approx(expected, rel=1e-5)
 
 
 def test_an_ensemble_of_one_is_that_agent():
@@ -131,10 +131,10 @@ def test_an_ensemble_moves_by_the_average_of_its_members_moves():
     held = np.array([[0.5], [0.2], [0.1]])
     wants = members.decide(7, np.repeat(held, 4, axis=1))
     moves = np.mean(
-        [s * (t - held[:, 0]) for s, t in zip(wants.speed_E, wants.target_AE.T, strict=True)], 0
+        [s * (t - held[:, 0]) for s, t in zip(wants.scale_E, wants.wanted_AE.T, strict=True)], 0
     )
     decision = EnsemblePolicy(members).decide(7, held)
-    assert decision.speed_E[0] * (decision.target_AE - held)[:, 0] == pytest.approx(moves, abs=1e-6)
+    assert decision.scale_E[0] * (decision.wanted_AE - held)[:, 0] == pytest.approx(moves, abs=1e-6)
 
 
 def test_targets_leave_out_what_does_not_trade_and_cash_keeps_its_share():
@@ -185,8 +185,8 @@ def test_a_holding_whose_ticker_ends_is_closed_at_its_last_price_and_listed():
     )
     market = market_of(closes)
     once = ScheduledPolicy(np.array([[0.5, 0.5]] * 5), np.arange(5) == 0)
-    settings = EnvSettings(initial_cash=1_000, fee_bps=0, delisting_haircut=0.25)
-    for backend in (numba_backend, reference_backend):
+    settings = EnvSettings(initial_cash=1_000, costs={"commission_bps": 0}, delisting_haircut=0.25)
+    for backend in (numba_backend, numpy_backend):
         result = rollout(once, market, Window("w", 0, 5), settings, backend)
         # Half of 1000 at 10 is 50 shares; they fill at 12, but 5 x 100 + 50 x 12 > 1000: both are
         # scaled by 1000 / 1100, 4 and 45 shares, 60 in cash. The 45 are worth 360 at the last
@@ -205,7 +205,7 @@ def test_a_pause_keeps_the_position_and_no_order_is_made_on_a_masked_cell():
     tradable[2, 1] = False  # no volume on session 2
     market = replace(market, tradable_DA=tradable)
     target = np.array([[0.5, 0.5], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
-    settings = EnvSettings(initial_cash=1_000, fee_bps=0)
+    settings = EnvSettings(initial_cash=1_000, costs={"commission_bps": 0})
     result = rollout(ScheduledPolicy(target, np.ones(5)), market, Window("w", 0, 5), settings)
     # The order of session 1 to sell B meets the masked session 2 and is dropped; on session 2 none
     # is made; that of session 3 fills on session 4.
@@ -220,7 +220,7 @@ def test_a_scheduled_order_is_given_again_until_it_is_filled():
     tradable[1:3, 1] = False  # no volume on the session of the first fill and the next
     market = replace(market_of(closes), tradable_DA=tradable)
     once = np.arange(8) == 0
-    settings = EnvSettings(initial_cash=1_000, fee_bps=0)
+    settings = EnvSettings(initial_cash=1_000, costs={"commission_bps": 0})
     hold = ScheduledPolicy(equal_weights(market), once, tradable)
     result = rollout(hold, market, Window("w", 0, 8), settings)
     # Visible again at the close of session 3, filled on session 4, and then left alone.
@@ -240,9 +240,9 @@ def test_a_scheduled_order_is_given_again_until_it_is_filled():
 
 def test_a_total_loss_on_the_last_cent_is_the_same_in_both_backends():
     closes = np.array([[10.0, 10.0], [10.0, 10.0], [10.0, np.nan], [10.0, np.nan]])
-    settings = EnvSettings(initial_cash=1_000, fee_bps=0, delisting_haircut=1.0)
+    settings = EnvSettings(initial_cash=1_000, costs={"commission_bps": 0}, delisting_haircut=1.0)
     all_in = ScheduledPolicy(np.array([[0.0, 1.0]] * 4), np.arange(4) < 3)
-    for backend in (numba_backend, reference_backend):
+    for backend in (numba_backend, numpy_backend):
         result = rollout(all_in, market_of(closes), Window("w", 0, 3), settings, backend)
         assert result.equity_RE[:, 0].tolist() == [1_000, 0]
 
@@ -257,9 +257,7 @@ def test_88_real_names_with_a_share_of_a_quarter_million_stay_inside_exact_money
     for cash, holds_it in ((1_000_000, False), (40_000_000, True)):
         settings = EnvSettings(initial_cash=cash)
         result = rollout(equal_weight_monthly(market, 30), market, window, settings)
-        slow = rollout(
-            equal_weight_monthly(market, 30), market, window, settings, reference_backend
-        )
+        slow = rollout(equal_weight_monthly(market, 30), market, window, settings, numpy_backend)
         assert np.isfinite(result.returns_RE).all()
         assert np.array_equal(result.equity_RE, slow.equity_RE)
         # An 88th of a million dollars is less than one share.

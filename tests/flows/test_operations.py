@@ -100,7 +100,10 @@ def test_ctrl_c_ends_with_one_line(tmp_path):
 def test_mistakes_end_with_one_line_and_code_2(tmp_path):
     folder = workspace(tmp_path / "w")
     for override, message in (
-        ("env.fee_bsp=1", "'env.fee_bsp' is not a setting. Did you mean 'env.fee_bps'?"),
+        (
+            "env.fee_bsp=1",
+            "'env.fee_bsp' is not a setting. Did you mean 'env.costs.commission_bps'?",
+        ),
         ("data.tickers=[AAPL, TSLA]", "the data has no ticker 'TSLA'"),
         ("pod.device=cuda", "pod.device: cuda was asked for, but"),
     ):

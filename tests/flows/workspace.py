@@ -22,7 +22,7 @@ SMALL = {
         "selection": "2019-01-01 .. 2020-12-31",
         "lockbox": "2021-01-01 .. 2023-09-21",
     },
-    "env": {"fee_bps": 10},
+    "env": {"costs": {"commission_bps": 10}},
     "pod": {"agents": 2, "steps": 2000, "cohorts": 4},
     "hyperparameters": {"discount": 0.9},
     "tournament": {"generations": 2, "pods": 2, "board_size": 4, "ensemble_size": 3},

@@ -130,7 +130,9 @@ def test_daily_returns_come_from_the_equity_at_the_end_of_each_day(market):
     window = Window("w", start, stop, 11)
     once = np.arange(len(market.dates_D)) == start
     hold = ScheduledPolicy(np.tile([1.0, 0.0, 0.0], (len(once), 1)), once)
-    result = rollout(hold, market, window, EnvSettings(fee_bps=0, initial_cash=100_000_000))
+    result = rollout(
+        hold, market, window, EnvSettings(costs={"commission_bps": 0}, initial_cash=100_000_000)
+    )
     price = np.asarray(market.price_DA[:, 0])
     # Bought at the next bar; then the price of each day's last bar against the day before.
     expected = price[ends[21:31]] / np.concatenate([[price[start + 1]], price[ends[21:30]]]) - 1

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from podracer.agents.settings import NetworkSettings, PpoHyperparameters
+from podracer.envs.backends import Decision
 from podracer.envs.frozen_agents import load_agents
 from podracer.envs.policies import equal_weight_monthly
 from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
-from podracer.envs.trading import Decision
 from podracer.errors import CheckpointError, LeaderboardError
 from podracer.evaluation.statistics import bootstrap_indices
 from podracer.market.synthetic import PlantedSettings, planted_market

@@ -60,6 +60,7 @@ def load_bundled(name: str, tickers: tuple[str, ...] | None = None) -> RawPrices
         requested=universe,
         notes=notes,
         defects=tuple(facts["known_defects"]),
+        is_adjusted=facts.get("is_adjusted", False),
     )
 
 

@@ -1,0 +1,124 @@
+"""The backends of the trading rule: NumPy and torch run `rule.py` itself, numba its compiled twin.
+
+Shapes: D sessions, A assets, E environments in B blocks; a block of E / B environments shares its row
+of the tables.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from podracer.envs import kernel, rule
+from podracer.envs.tables import PriceTables
+
+Kind = Literal["weights", "notional", "shares"]
+KINDS = {"weights": kernel.WEIGHTS, "notional": kernel.NOTIONAL, "shares": kernel.SHARES}
+EMPTY_2D = np.empty((0, 0))
+EMPTY = (EMPTY_2D, EMPTY_2D, np.empty(0), np.empty(0), np.empty(0))
+
+
+class Decision(NamedTuple):
+    """What an agent wants after a close.
+
+    Attributes:
+        wanted_AE: float32. Kind weights: the fraction of equity to hold in each asset, each column
+            summing to <= 1; the rest is cash. Otherwise the order for each asset in [-1, 1], as a
+            fraction of the largest one.
+        scale_E: float64. Kind weights: the fraction of the way to the target to trade now, in [0, 1].
+            Otherwise the largest order: a fraction of equity (notional), or lots (shares).
+        band_E: orders below this fraction of equity are left alone, float64; not for kind shares.
+        kind: what the numbers mean.
+    """
+
+    wanted_AE: np.ndarray
+    scale_E: np.ndarray
+    band_E: np.ndarray
+    kind: Kind = "weights"
+
+
+@dataclass
+class Accounts:
+    """The state of E accounts.
+
+    Attributes:
+        cash_E: money units, float64.
+        lots_AE: whole shares (int32), or millionths of one (float64).
+        pending_AE: lots of earlier orders that stay at work, float64; None if none ever do.
+    """
+
+    cash_E: np.ndarray
+    lots_AE: np.ndarray
+    pending_AE: np.ndarray | None = None
+
+
+Backend = Callable[[np.ndarray, Decision, Accounts, PriceTables], rule.Fill]
+
+
+def table_rows(tables: PriceTables, row_B: np.ndarray, block: int) -> rule.Row:
+    """Return the tables' rows of every environment."""
+
+    def wide(table: np.ndarray | None) -> np.ndarray | None:
+        return None if table is None else np.repeat(table[row_B].T, block, axis=-1)
+
+    return rule.Row(*(wide(table) for table in (*_always(tables), *_extras(tables))))
+
+
+def _always(tables: PriceTables) -> tuple[np.ndarray, ...]:
+    t = tables
+    return t.close_DA, t.fill_DA, t.buy_DA, t.sell_DA, t.fillable_DA, t.visible_DA, t.exit_DA
+
+
+def _extras(tables: PriceTables) -> tuple[np.ndarray | None, ...]:
+    t = tables
+    return t.cap_DA, t.impact_DA, t.per_lot_D, t.minimum_D, t.interest_D
+
+
+def numpy_backend(
+    row_B: np.ndarray, decision: Decision, accounts: Accounts, tables: PriceTables
+) -> rule.Fill:
+    """Advance every block by the reference."""
+    row = table_rows(tables, row_B, len(accounts.cash_E) // len(row_B))
+    lots_AE = accounts.lots_AE.astype(np.float64)
+    orders_AE = rule.size_orders(np, accounts.cash_E, lots_AE, row, *decision)
+    fill = rule.fill(
+        np, accounts.cash_E, lots_AE, accounts.pending_AE, orders_AE, row, tables.is_fractional
+    )
+    return fill._replace(lots_AE=fill.lots_AE.astype(accounts.lots_AE.dtype))
+
+
+def numba_backend(
+    row_B: np.ndarray, decision: Decision, accounts: Accounts, tables: PriceTables
+) -> rule.Fill:
+    """Advance every block by the compiled kernel."""
+    num_envs = len(accounts.cash_E)
+    pending_AE = EMPTY_2D if accounts.pending_AE is None else accounts.pending_AE
+    after = np.empty(num_envs), np.empty_like(accounts.lots_AE), np.empty_like(pending_AE)
+    value_before_E = np.empty(num_envs)
+    counts_2E = np.zeros((2, num_envs), dtype=np.int32)
+    kernel.step(
+        KINDS[decision.kind],
+        row_B,
+        _always(tables),
+        tuple(
+            empty if table is None else table
+            for table, empty in zip(_extras(tables), EMPTY, strict=True)
+        ),
+        (
+            tables.impact_DA is not None or tables.per_lot_D is not None,
+            tables.is_fractional,
+        ),
+        decision[:3],
+        (accounts.cash_E, accounts.lots_AE, pending_AE),
+        after,
+        value_before_E,
+        counts_2E,
+    )
+    return rule.Fill(
+        after[0],
+        after[1],
+        None if accounts.pending_AE is None else after[2],
+        value_before_E,
+        *counts_2E,
+    )
