@@ -39,7 +39,7 @@ def trainer() -> Trainer:
         windows=WINDOWS, market_hash=market.hash, market_folder=Path(), folder=Path(tempfile.mkdtemp()),
     )  # fmt: skip
     scaler = fit_scaler(market.market_features_DF, WINDOWS.train)
-    return Trainer(spec, observe(market, scaler, False), price_tables(market, spec.env))
+    return Trainer(spec, observe(market, scaler, spec.env), price_tables(market, spec.env))
 
 
 class PlainPpo:

@@ -2,10 +2,12 @@
 
 import difflib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, get_args
 from zoneinfo import available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -14,7 +16,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
 from podracer.agents.settings import PpoHyperparameters
-from podracer.envs.settings import EnvSettings
+from podracer.envs.registry import FunctorSet
+from podracer.envs.settings import KNOWN_OBSERVATIONS, EnvSettings
 from podracer.errors import ConfigError
 from podracer.leaderboard.settings import StoreSettings
 from podracer.market.settings import DataSettings, FeatureSettings
@@ -106,7 +109,21 @@ class PodracerSettings(Settings):
                 f"pod.ppo.minibatches {self.pod.ppo.minibatches} exceeds pod.cohorts "
                 f"{self.pod.cohorts}: a minibatch is made of whole cohorts"
             )
+        self._pods_can_trade()
         return self
+
+    def _pods_can_trade(self) -> None:
+        if self.env.action.mode == "discrete":
+            raise ValueError(
+                "env.action.mode: pods train continuous actions; use weights, notional or shares "
+                "(the Gymnasium faces take discrete)"
+            )
+        for name in self.env.observations.chosen():
+            if KNOWN_OBSERVATIONS[name].needs_history:
+                raise ValueError(
+                    f"env.observations.{name}: it reads more of an account than its holdings, which "
+                    f"pods do not carry; leave it to the Gymnasium faces"
+                )
 
     @property
     def config_hash(self) -> str:
@@ -184,6 +201,8 @@ def _explain(error: ValidationError, tree: Any, path: Path, overrides: Sequence[
     keys = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
     dotted = ".".join(keys)
     where = f"{path}:{line}" if (line := _line_of(tree, keys)) else str(path)
+    if first["type"] == "value_error" and (named := _named_setting(first["msg"], tree)):
+        dotted, where = named[0], f"{path}:{named[1]}"
     for override in overrides:
         key = override.partition("=")[0].strip()
         is_of_model = first["type"] == "value_error" and key.startswith(f"{dotted}.")
@@ -199,9 +218,17 @@ def _explain(error: ValidationError, tree: Any, path: Path, overrides: Sequence[
     if first["type"] == "missing":
         return f"{where}: {dotted!r} is missing. Add it; see `podracer config explain`."
     if first["type"] == "value_error":
-        return f"{where}: {dotted + ': ' if dotted else ''}{message}."
+        is_said = message.startswith(dotted)
+        return f"{where}: {dotted + ': ' if dotted and not is_said else ''}{message}."
     came = str(first["input"])[:80]
     return f"{where}: {dotted}: {message[0].lower() + message[1:]}, got {came!r}."
+
+
+def _named_setting(message: str, tree: Any) -> tuple[str, int] | None:
+    """Return the setting that a message about several settings begins with, and its line."""
+    dotted = re.split(r"[ :]", message.removeprefix("Value error, "), maxsplit=1)[0]
+    line = _line_of(tree, dotted.split(".")) if "." in dotted else None
+    return None if line is None else (dotted, line)
 
 
 def _line_of(tree: Any, keys: Sequence[str]) -> int | None:
@@ -219,7 +246,9 @@ def _line_of(tree: Any, keys: Sequence[str]) -> int | None:
 def _fields_at(keys: Sequence[str]) -> list[str]:
     model: Any = PodracerSettings
     for key in keys:
-        model = model.model_fields[key].annotation
+        annotation = model.model_fields[key].annotation
+        # The parameters of a functor are optional: Optional[Parameters].
+        model = next((a for a in get_args(annotation) if a is not NoneType), annotation)
     return list(model.model_fields) if issubclass(model, BaseModel) else []
 
 
@@ -228,7 +257,11 @@ def explain(settings: Settings, prefix: str = "") -> list[tuple[str, Any, str]]:
     rows: list[tuple[str, Any, str]] = []
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
-        if isinstance(value, Settings):
+        if value is None and isinstance(settings, FunctorSet):
+            continue  # not chosen
+        if isinstance(value, Settings) and not type(value).model_fields:
+            rows.append((f"{prefix}{name}", "", field.description or ""))
+        elif isinstance(value, Settings):
             rows += explain(value, f"{prefix}{name}.")
         else:
             rows.append((f"{prefix}{name}", value, field.description or ""))

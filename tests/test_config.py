@@ -23,9 +23,9 @@ WINDOWS = "windows: {train: 8y, selection: 5y, lockbox: 5y}\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (WINDOWS + "env:\n  fee_bsp: 3\n", r"params\.yaml:3: 'env\.fee_bsp' is not a setting\. Did you mean 'env\.fee_bps'\?"),
+        (WINDOWS + "env:\n  costs:\n    comission_bps: 3\n", r"params\.yaml:4: 'env\.costs\.comission_bps' is not a setting\. Did you mean 'env\.costs\.commission_bps'\?"),
         (WINDOWS + "zzz: 3\n", r"params\.yaml:2: 'zzz' is not a setting\. Known here: name, seed"),
-        (WINDOWS + "env:\n  fee_bps: -3\n", r"params\.yaml:3: env\.fee_bps: input should be greater than or equal to 0, got '-3'"),
+        (WINDOWS + "env:\n  costs:\n    commission_bps: -3\n", r"params\.yaml:4: env\.costs\.commission_bps: input should be greater than or equal to 0, got '-3'"),
         (WINDOWS + "pod:\n  agents: 7\n", r"params\.yaml:3: pod\.agents: must be even, got 7"),
         (WINDOWS + "name: Bad Name\n", r"params\.yaml:2: name: string should match pattern"),
         (WINDOWS + "pod: {cohorts: 2}\n", r"pod\.ppo\.minibatches 4 exceeds pod\.cohorts 2"),

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import mlflow
 import numpy as np
@@ -79,16 +80,14 @@ def test_desired_weights_are_where_the_policy_would_go(played, small_market):  #
     decision = policy.decide(50, held)
     equity, price = 1e12, np.full(4, 1e4)  # a million dollars, shares of a cent: fine enough steps
     orders = rule.size_orders(
+        np,
         np.array([(1 - held.sum()) * equity]),
-        np.round(held * equity / price[:, None]).astype(np.int32),
-        price,
-        np.ones(4, dtype=bool),
-        decision.wanted_AE,
-        decision.speed_E,
-        decision.band_E,
+        np.round(held * equity / price[:, None]),
+        SimpleNamespace(close=price[:, None], visible=np.ones((4, 1), dtype=bool)),
+        *decision,
     )
-    assert orders.wanted_AE[3] == 0
-    expected = held + orders.wanted_AE * price[:, None] / equity
+    assert orders[3] == 0
+    expected = held + orders * price[:, None] / equity
     row = np.concatenate(
         [
             [1 - held.sum()],

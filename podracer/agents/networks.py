@@ -5,7 +5,7 @@ each asset's own features) and, optionally, an MLP that looks at everything. The
 MLP is factored: its market part is computed once per session, its account part once per environment.
 
 Shapes: P agents, L sessions of a batch, E environments on each of them, A assets, K asset features,
-F market features, S = 1 + A account inputs, H hidden units, N actions, W weights of one agent.
+F market features, S account inputs, H hidden units, N actions, W weights of one agent.
 """
 
 import math
@@ -24,6 +24,7 @@ class Dimensions(NamedTuple):
     num_assets: int
     num_asset_features: int
     num_market_features: int
+    num_account_inputs: int
     cash_action: bool
 
     @property
@@ -38,7 +39,7 @@ class Inputs(NamedTuple):
     Attributes:
         asset_LAK: scores of each asset across the universe.
         market_LF: scaled market features.
-        account_PLES: cash fraction and weights (each times A / 2), or None where nothing reads it.
+        account_PLES: what accounts look like, or None where nothing reads it.
     """
 
     asset_LAK: Tensor
@@ -48,7 +49,7 @@ class Inputs(NamedTuple):
 
 def parameter_shapes(settings: NetworkSettings, sizes: Dimensions) -> dict[str, tuple[int, ...]]:
     """Return the name and shape of every parameter of one agent, in storage order."""
-    A, K, F = sizes.num_assets, sizes.num_asset_features, sizes.num_market_features
+    K, F = sizes.num_asset_features, sizes.num_market_features
     N = sizes.num_actions
     shapes: dict[str, tuple[int, ...]] = {"log_std": (1,)}
     if sizes.cash_action:
@@ -64,7 +65,7 @@ def parameter_shapes(settings: NetworkSettings, sizes: Dimensions) -> dict[str, 
         if H:
             shapes |= {
                 f"{name}_market": (F, H),
-                f"{name}_account": (1 + A, H),
+                f"{name}_account": (sizes.num_account_inputs, H),
                 f"{name}_bias1": (1, H),
                 f"{name}_hidden": (H, H),
                 f"{name}_bias2": (1, H),

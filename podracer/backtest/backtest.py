@@ -172,8 +172,8 @@ def _untrained(market: Market, champion: FrozenAgents, seed: int) -> PopulationP
         champion.acting.gain_P.mean()[None],
         champion.acting.speed_P.mean()[None],
     )
-    observations = observe(market, champion.scaler, champion.sizes.cash_action)
-    return PopulationPolicy(acting, observations, champion.no_trade_band)
+    observations = observe(market, champion.scaler, champion.settings)
+    return PopulationPolicy(acting, observations)
 
 
 def _series(inside: Rollout, i: int, benchmark_R: np.ndarray, is_benchmark: bool) -> SeriesResult:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from podracer.agents.networks import Parameters, action_means, reads_account
 from podracer.envs.backends import Decision
-from podracer.envs.observation import Observations, account_inputs, target_weights
+from podracer.envs.observation import Observations, decision, wanted
 
 CHUNK = 256
 
@@ -28,9 +28,7 @@ class ActingAgents(NamedTuple):
 class PopulationPolicy:
     """P agents without exploration noise, each on its own account."""
 
-    def __init__(
-        self, agents: ActingAgents, observations: Observations, no_trade_band: float
-    ) -> None:
+    def __init__(self, agents: ActingAgents, observations: Observations) -> None:
         self.num_policies = len(agents.weights_PW)
         self._parameters = Parameters(agents.weights_PW, agents.shapes)
         self._agents = agents
@@ -38,17 +36,15 @@ class PopulationPolicy:
         self._reads_account = reads_account(self._parameters)
         self._speed_P = agents.speed_P.double().numpy()
         self._known: tuple[int, np.ndarray] | None = None
-        band = no_trade_band / observations.sizes.num_assets
-        self._band_P = np.full(self.num_policies, band)
 
     def decide(self, session: int, weights_AE: np.ndarray) -> Decision:
         """Return every agent's target for its own account."""
         if self._reads_account:
-            account = account_inputs(weights_AE)[:, None, None, :]
+            account = self._observations.account(weights_AE)[:, None, None, :]
             target_AP = self._targets(torch.tensor([session]), account)[0]
         else:
             target_AP = self._chunk(session // CHUNK)[session % CHUNK]
-        return Decision(target_AP, self._speed_P, self._band_P)
+        return decision(target_AP, self._speed_P, self._observations.settings)
 
     def _chunk(self, number: int) -> np.ndarray:
         """Return the targets of many sessions at once (L, A, P), where no account matters.
@@ -64,10 +60,11 @@ class PopulationPolicy:
         with torch.inference_mode():
             inputs = self._observations.inputs(session_L, account)
             scores_PLN = action_means(self._parameters, inputs)[:, :, 0]
-            target_PLA = target_weights(
+            target_PLA = wanted(
                 scores_PLN,
                 self._agents.gain_P[:, None, None],
                 self._observations.visible_DA[session_L],
+                self._observations.settings.action,
             )
         return np.ascontiguousarray(target_PLA.permute(1, 2, 0).numpy())
 
@@ -99,4 +96,5 @@ class EnsemblePolicy:
             target_A[:, None].astype(np.float32),
             np.array([speed]),
             wants.band_E.mean(keepdims=True),
+            wants.kind,
         )

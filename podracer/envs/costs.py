@@ -5,12 +5,13 @@ Computed from the positions before and after, not by the backends, so that it ch
 Shapes: A assets, E environments, B blocks.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from podracer.envs import rule
-from podracer.envs.backends import table_rows
+from podracer.envs.backends import Accounts, table_rows
 from podracer.envs.tables import PriceTables, fees
 
 TERMS = ("commission", "half-spread", "slippage", "impact", "rounding")
@@ -42,6 +43,28 @@ class CostBreakdown(NamedTuple):
         """All costs."""
         cost_E: np.ndarray = self.costs_CE.sum(0)
         return cost_E
+
+
+@dataclass(frozen=True)
+class Trade:
+    """One step of E accounts; arrays are never changed in place, so that it stays what it was.
+
+    Attributes:
+        tables: of the step.
+        row_B: rows of the tables at which the orders were decided.
+        before: accounts before the step.
+        after: accounts after it.
+    """
+
+    tables: PriceTables
+    row_B: np.ndarray
+    before: Accounts
+    after: Accounts
+
+    def costs(self) -> CostBreakdown:
+        """Return where the money went."""
+        before = self.before
+        return breakdown(self.tables, self.row_B, before.cash_E, before.lots_AE, self.after.lots_AE)
 
 
 def breakdown(

@@ -26,7 +26,15 @@ from podracer.envs.agent_policies import (
     PopulationPolicy,
     average_move,
 )
-from podracer.envs.observation import account_inputs, observe, target_weights
+from podracer.envs.declared import account_functors
+from podracer.envs.observation import (
+    account_inputs,
+    account_width,
+    observation_spec,
+    observe,
+    wanted,
+)
+from podracer.envs.settings import EnvSettings
 from podracer.errors import CheckpointError
 from podracer.market.market import Market
 from podracer.market.scaling import Scaler
@@ -40,12 +48,12 @@ class FrozenAgents:
     scaler: Scaler
     features: dict[str, Any]
     sizes: Dimensions
-    no_trade_band: float
+    settings: EnvSettings
 
     @property
     def observation_width(self) -> int:
         """Columns of an observation: cash and holdings, asset features, market features."""
-        A, K, F, _ = self.sizes
+        A, K, F = self.sizes[:3]
         return 1 + A + A * K + F
 
     def policy(self, market: Market) -> EnsemblePolicy:
@@ -54,45 +62,57 @@ class FrozenAgents:
         Raises:
             CheckpointError: if the market has other tickers or features than they were trained on.
         """
-        if market.feature_spec != self.features:
-            wrong = [k for k, v in market.feature_spec.items() if v != self.features[k]]
+        observations = observe(market, self.scaler, self.settings)
+        found = observation_spec(market, observations.tables)
+        if found != self.features:
+            wrong = [k for k, v in found.items() if v != self.features[k]]
             raise CheckpointError(
                 f"the agents were trained on other {', '.join(wrong).replace('_', ' ')} than market "
                 f"{market.meta['name']!r} has. Use the market they were trained on, or train anew."
             )
-        observations = observe(market, self.scaler, self.sizes.cash_action)
-        return EnsemblePolicy(PopulationPolicy(self.acting, observations, self.no_trade_band))
+        return EnsemblePolicy(PopulationPolicy(self.acting, observations))
 
     def desired_weights(self, observation_XO: np.ndarray) -> np.ndarray:
-        """Return the weights (X, A) that the agents order: held weights moved towards their target.
+        """Return the weights (X, A) that the agents order: held weights moved as they want.
 
         Gaps inside the no-trade band are left alone. Every asset is taken to trade; fills, whole
         shares and costs are the market's.
+
 
         Args:
             observation_XO: one row an account: cash and holdings as fractions of equity (1 + A),
                 the asset features (A·K, asset by asset) and the unscaled market features (F).
         """
-        A, K, _, _ = self.sizes
+        A = self.sizes.num_assets
         rows_XO = np.asarray(observation_XO, dtype=np.float32)
         held_XA = rows_XO[:, 1 : 1 + A]
+        wants_XAM = self._wants(rows_XO, held_XA)
+        speed_M = self.acting.speed_P.double().numpy()
+        if self.settings.action.mode == "weights":
+            target_XA, speed = average_move(wants_XAM, speed_M)
+            gap_XA = target_XA - held_XA
+            trades_XA = np.abs(gap_XA) >= self.settings.action.no_trade_band / A
+            move_XA = speed * gap_XA * trades_XA
+        else:
+            move_XA = wants_XAM.mean(-1) * self.settings.action.max_trade_fraction
+        moved_XA: np.ndarray = np.maximum(held_XA + move_XA, 0.0).astype(np.float32)
+        return moved_XA
+
+    def _wants(self, rows_XO: np.ndarray, held_XA: np.ndarray) -> np.ndarray:
+        """Return what each agent wants (X, A, M)."""
+        A, K = self.sizes[:2]
+        M = len(self.acting.weights_PW)
         asset_XAK = torch.from_numpy(rows_XO[:, 1 + A : 1 + A + A * K].reshape(-1, A, K).copy())
         market_XF = torch.from_numpy(self.scaler.apply(rows_XO[:, 1 + A + A * K :]))
-        account_XS = account_inputs(held_XA.T.astype(np.float64))
-        M = len(self.acting.weights_PW)
+        account_XS = account_inputs(account_functors(self.settings), held_XA.T.astype(np.float64))
         account_MX1S = account_XS[None, :, None, :].expand(M, -1, 1, -1)
         with torch.inference_mode():
             parameters = Parameters(self.acting.weights_PW, self.acting.shapes)
             scores = action_means(parameters, Inputs(asset_XAK, market_XF, account_MX1S))[:, :, 0]
             everything = torch.ones(A, dtype=torch.bool)
-            target_MXA = target_weights(scores, self.acting.gain_P.view(M, 1, 1), everything)
-        target_XA, speed = average_move(
-            target_MXA.permute(1, 2, 0).numpy(), self.acting.speed_P.double().numpy()
-        )
-        gap_XA = target_XA - held_XA
-        trades_XA = np.abs(gap_XA) >= self.no_trade_band / A
-        moved_XA: np.ndarray = (held_XA + speed * gap_XA * trades_XA).astype(np.float32)
-        return moved_XA
+            gain_M11 = self.acting.gain_P.view(M, 1, 1)
+            wants_MXA = wanted(scores, gain_M11, everything, self.settings.action)
+        return wants_MXA.permute(1, 2, 0).numpy()
 
 
 def load_agents(stems: Sequence[Path]) -> FrozenAgents:
@@ -110,11 +130,13 @@ def load_agents(stems: Sequence[Path]) -> FrozenAgents:
                 f"an ensemble needs agents of one tournament."
             )
     features = facts["features"]
+    settings = EnvSettings(**facts["env"])
     sizes = Dimensions(
         len(features["tickers"]),
         len(features["asset_features"]),
         len(features["market_features"]),
-        facts["env"]["action"]["cash_action"],
+        account_width(account_functors(settings), len(features["tickers"])),
+        settings.action.cash_action,
     )
     hyper = [other["hyperparameters"] for _, other in loaded]
     acting = ActingAgents(
@@ -125,4 +147,4 @@ def load_agents(stems: Sequence[Path]) -> FrozenAgents:
     )
     tensors = loaded[0][0]
     scaler = Scaler(tensors["scaler_mean"].numpy(), tensors["scaler_std"].numpy())
-    return FrozenAgents(acting, scaler, features, sizes, facts["env"]["action"]["no_trade_band"])
+    return FrozenAgents(acting, scaler, features, sizes, settings)

@@ -1,16 +1,26 @@
-"""What agents see of a market and of their account.
+"""What agents see of a market and of their account, and what their scores mean as actions.
 
 Shapes: P agents, D sessions, A assets, K asset features, F market features, E environments,
-N actions, S = 1 + A account inputs.
+N actions, S account inputs.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from podracer.agents.networks import Dimensions, Inputs
+from podracer.envs.backends import Decision
+from podracer.envs.declared import (
+    AccountFunctors,
+    ObservationTables,
+    observation_tables,
+    weights_only,
+)
+from podracer.envs.settings import ActionSettings, EnvSettings
+from podracer.envs.tables import LOTS_PER_FRACTIONAL_SHARE
 from podracer.market.market import Market
 from podracer.market.scaling import Scaler
 
@@ -22,39 +32,86 @@ class Observations:
     asset_DAK: Tensor
     market_DF: Tensor
     visible_DA: Tensor
-    cash_action: bool
+    tables: ObservationTables
+    settings: EnvSettings
 
     @property
     def sizes(self) -> Dimensions:
         """The sizes that a network for this market must have."""
+        num_assets = self.asset_DAK.shape[1]
         return Dimensions(
-            self.asset_DAK.shape[1],
+            num_assets,
             self.asset_DAK.shape[2],
             self.market_DF.shape[1],
-            self.cash_action,
+            account_width(self.tables.account, num_assets),
+            self.settings.action.cash_action,
         )
 
     def inputs(self, sessions: Tensor, account_PLES: Tensor | None) -> Inputs:
         """Return the network inputs of L sessions."""
         return Inputs(self.asset_DAK[sessions], self.market_DF[sessions], account_PLES)
 
+    def account(self, weights_AE: np.ndarray) -> Tensor:
+        """Return what accounts look like as network inputs (E, S)."""
+        return account_inputs(self.tables.account, weights_AE)
 
-def observe(market: Market, scaler: Scaler, cash_action: bool) -> Observations:
-    """Scale the market's features with a scaler that was fitted on the training window."""
+
+def observe(market: Market, scaler: Scaler, settings: EnvSettings) -> Observations:
+    """Scale the declared observations with a scaler that was fitted on the training window."""
+    tables = observation_tables(market, settings)
     return Observations(
-        torch.from_numpy(np.array(market.asset_features_DAK)),
-        torch.from_numpy(scaler.apply(np.asarray(market.market_features_DF))),
+        torch.from_numpy(np.array(tables.asset_DAK)),
+        torch.from_numpy(scaler.apply(np.asarray(tables.market_DF))),
         torch.from_numpy(np.array(market.tradable_DA)),
-        cash_action,
+        tables,
+        settings,
     )
 
 
-def account_inputs(weights_AE: np.ndarray) -> Tensor:
-    """Return cash and holdings as network inputs (E, S): fractions of equity times A / 2."""
-    num_assets = len(weights_AE)
-    cash_1E = 1.0 - weights_AE.sum(0, keepdims=True)
-    inputs_ES = np.concatenate([cash_1E, weights_AE * (0.5 * num_assets)]).T
-    return torch.from_numpy(np.ascontiguousarray(inputs_ES, dtype=np.float32))
+def observation_spec(market: Market, tables: ObservationTables) -> dict[str, Any]:
+    """Return what a checkpoint must agree with before it may be used on a market."""
+    return {
+        "tickers": list(market.tickers),
+        "asset_features": list(tables.asset_names),
+        "market_features": list(tables.market_names),
+    }
+
+
+def account_inputs(account: AccountFunctors, weights_AE: np.ndarray) -> Tensor:
+    """Return what accounts of given holdings look like as network inputs (E, S)."""
+    inputs_SE = account.columns(weights_only(weights_AE))
+    return torch.from_numpy(np.ascontiguousarray(inputs_SE.T, dtype=np.float32))
+
+
+def account_width(account: AccountFunctors, num_assets: int) -> int:
+    """Return S."""
+    return len(account.columns(weights_only(np.zeros((num_assets, 1)))))
+
+
+def wanted(scores: Tensor, gain: Tensor, visible: Tensor, action: ActionSettings) -> Tensor:
+    """Turn scores (…, N) into what a decision wants of each asset (…, A).
+
+    Mode weights: see `target_weights`. Modes notional and shares: gain · score within [-1, 1].
+    """
+    if action.mode == "weights":
+        return target_weights(scores, gain, visible)
+    return (scores * gain).clamp(-1.0, 1.0) * visible
+
+
+def decision(wanted_AE: np.ndarray, speed_E: np.ndarray, settings: EnvSettings) -> Decision:
+    """Return the decision of agents that want this and move at that speed (mode weights)."""
+    action = settings.action
+    num_assets, num_envs = wanted_AE.shape
+    if action.mode == "weights":
+        band = action.no_trade_band / num_assets
+        return Decision(wanted_AE, speed_E, np.full(num_envs, band), "weights")
+    nothing_E = np.zeros(num_envs)
+    if action.mode == "shares":
+        lots = LOTS_PER_FRACTIONAL_SHARE if settings.shares == "fractional" else 1
+        largest = np.full(num_envs, action.max_trade_shares * lots)
+        return Decision(wanted_AE, largest, nothing_E, "shares")
+    largest = np.full(num_envs, action.max_trade_fraction)
+    return Decision(wanted_AE, largest, nothing_E, "notional")
 
 
 def target_weights(scores: Tensor, gain: Tensor, visible: Tensor) -> Tensor:

@@ -1,49 +1,144 @@
-"""Rewards, credited from fill to fill.
+"""Reward functors, and their weighted sum.
 
-An order decided at the close of t earns from its fill to the next fill; crediting it with the return
-from close t to close t + 1 would pay it for yesterday's holdings.
+In training an order decided at the close of t is credited from its fill to the next fill: paying it
+the return from close t to close t + 1 would pay it for yesterday's holdings.
 
-Shapes: T decisions, B blocks, E environments, D sessions.
+Shapes: E environments.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+from pydantic import Field
 
-from podracer.envs.settings import EnvSettings
-from podracer.envs.tables import PriceTables
-from podracer.market.market import UNITS_PER_DOLLAR
-
-
-def equal_weight_growth(tables: PriceTables) -> np.ndarray:
-    """Return the growth (D,) of one dollar in equal parts from the fill of t to the fill of t + 1.
-
-    Over the assets that can be filled at both; 1 where none can, and on the last session.
-    """
-    ratio_DA = tables.fill_DA[1:] / np.where(tables.fill_DA[:-1] > 0, tables.fill_DA[:-1], np.inf)
-    both_DA = tables.fillable_DA[1:] & tables.fillable_DA[:-1]
-    counts_D = both_DA.sum(1)
-    growth_D = np.where(both_DA, ratio_DA, 0.0).sum(1) / np.maximum(counts_D, 1)
-    return np.append(np.where(counts_D > 0, growth_D, 1.0), 1.0)
+from podracer.envs.functors import Earned, Reward, RewardParameters
 
 
-def fill_to_fill(
-    value_TE: np.ndarray, benchmark_growth_TE: np.ndarray, settings: EnvSettings
-) -> np.ndarray:
-    """Return the reward (T, E) of each decision.
+class MeanVariance(Reward):
+    """Log return less risk_aversion / 2 times its square."""
 
-    Args:
-        value_TE: (T + 1, E): the accounts before the fill of each decision, and of the one after
-            the last; money units. It includes the cost of the decision's own orders.
-        benchmark_growth_TE: growth of equal weight over the same spans, broadcastable to (T, E).
-        settings: names the reward.
-    """
-    log_return_TE = np.log(value_TE[1:] / value_TE[:-1])
-    if settings.reward == "excess":
-        excess_TE: np.ndarray = log_return_TE - np.log(benchmark_growth_TE)
-        return excess_TE
-    if settings.reward == "mean_variance":
-        penalty_TE: np.ndarray = 0.5 * settings.risk_aversion * np.square(log_return_TE)
-        return log_return_TE - penalty_TE
-    if settings.reward == "delta_equity":
-        gain_TE: np.ndarray = np.diff(value_TE, axis=0)
-        return gain_TE / (settings.initial_cash * UNITS_PER_DOLLAR)
-    return log_return_TE
+    class Parameters(RewardParameters):
+        """The weight of risk."""
+
+        risk_aversion: float = Field(10.0, ge=0, description="Weight of the squared return.")
+
+    def __call__(self, earned: Earned) -> np.ndarray:
+        """Return r - risk_aversion / 2 · r²."""
+        penalty_E = 0.5 * self.parameters.risk_aversion * np.square(earned.log_return_E)
+        difference_E: np.ndarray = earned.log_return_E - penalty_E
+        return difference_E
+
+
+class LogReturn(Reward):
+    """Log return of the account, net of costs."""
+
+    def __call__(self, earned: Earned) -> np.ndarray:
+        """Return ln(after / before)."""
+        return earned.log_return_E
+
+
+class Excess(Reward):
+    """Log return less that of equal weights, which pay no costs."""
+
+    def __call__(self, earned: Earned) -> np.ndarray:
+        """Return the difference of log returns."""
+        excess_E: np.ndarray = earned.log_return_E - np.log(earned.benchmark_growth_E)
+        return excess_E
+
+
+class DeltaEquity(Reward):
+    """Change of equity as a fraction of the initial cash."""
+
+    def __call__(self, earned: Earned) -> np.ndarray:
+        """Return (after - before) / initial value."""
+        change_E: np.ndarray = (earned.after_E - earned.before_E) / earned.initial_value
+        return change_E
+
+
+class DifferentialSharpe(Reward):
+    """Derivative of an exponentially weighted Sharpe ratio (Moody and Saffell 1998, eq. 8)."""
+
+    class Parameters(RewardParameters):
+        """How fast the past is forgotten."""
+
+        adaptation: float = Field(
+            0.01, gt=0, lt=1, description="Weight of the newest session in the moments."
+        )
+
+    def __init__(self, parameters: Parameters, num_envs: int) -> None:
+        super().__init__(parameters, num_envs)
+        self._mean_E, self._square_E = np.zeros((2, num_envs))
+
+    def reset(self, is_new_E: np.ndarray) -> None:
+        """Start the moments at 0."""
+        self._mean_E = np.where(is_new_E, 0.0, self._mean_E)
+        self._square_E = np.where(is_new_E, 0.0, self._square_E)
+
+    def __call__(self, earned: Earned) -> np.ndarray:
+        """Return (B ΔA - A ΔB / 2) / (B - A²)^1.5; 0 while the variance is 0."""
+        return_E = np.expm1(earned.log_return_E)
+        d_mean_E, d_square_E = return_E - self._mean_E, np.square(return_E) - self._square_E
+        variance_E = self._square_E - np.square(self._mean_E)
+        slope_E = self._square_E * d_mean_E - 0.5 * self._mean_E * d_square_E
+        has_moments_E = variance_E > 1e-12
+        spread_E = np.power(np.maximum(variance_E, 1e-12), 1.5)
+        reward_E = np.where(has_moments_E, slope_E / spread_E, 0.0)
+        self._mean_E = self._mean_E + self.parameters.adaptation * d_mean_E
+        self._square_E = self._square_E + self.parameters.adaptation * d_square_E
+        return reward_E
+
+
+class DrawdownPenalty(Reward):
+    """Minus the growth of the drawdown below the account's peak; 0 while it recovers."""
+
+    def __init__(self, parameters: RewardParameters, num_envs: int) -> None:
+        super().__init__(parameters, num_envs)
+        self._peak_E = np.zeros(num_envs)
+
+    def reset(self, is_new_E: np.ndarray) -> None:
+        """Forget the peak."""
+        self._peak_E = np.where(is_new_E, 0.0, self._peak_E)
+
+    def __call__(self, earned: Earned) -> np.ndarray:
+        """Return -(drawdown after - drawdown before), at most 0."""
+        peak_E = np.maximum(self._peak_E, earned.before_E)
+        self._peak_E = np.maximum(peak_E, earned.after_E)
+        before_E = 1.0 - earned.before_E / np.maximum(peak_E, 1.0)
+        after_E = 1.0 - earned.after_E / np.maximum(self._peak_E, 1.0)
+        return np.minimum(before_E - after_E, 0.0)
+
+
+class TurnoverPenalty(Reward):
+    """Minus the notional traded, as a fraction of the account."""
+
+    def __call__(self, earned: Earned) -> np.ndarray:
+        """Return -turnover."""
+        return -earned.turnover_E
+
+
+REWARDS: dict[str, type[Reward]] = {
+    "mean_variance": MeanVariance,
+    "log_return": LogReturn,
+    "excess": Excess,
+    "delta_equity": DeltaEquity,
+    "differential_sharpe": DifferentialSharpe,
+    "drawdown_penalty": DrawdownPenalty,
+    "turnover_penalty": TurnoverPenalty,
+}
+
+
+class RewardSum:
+    """The weighted sum of some rewards."""
+
+    def __init__(self, terms: Sequence[Reward]) -> None:
+        self._terms = terms
+
+    def reset(self, is_new_E: np.ndarray) -> None:
+        """Start some environments anew."""
+        for term in self._terms:
+            term.reset(is_new_E)
+
+    def __call__(self, earned: Earned) -> np.ndarray:
+        """Return the reward of each environment."""
+        first, *others = (term.parameters.weight * term(earned) for term in self._terms)
+        return sum(others, start=first)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from podracer.envs.backends import Backend, numba_backend
+from podracer.envs import rule
+from podracer.envs.backends import Backend, Decision, numba_backend, table_rows
+from podracer.envs.costs import TERMS, Trade
 from podracer.envs.policies import Policy
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import PriceTables, price_tables
@@ -41,8 +43,12 @@ class Rollout:
         equity_RE: dollars at the close of each session.
         weights_RAE: holdings at that close as fractions of equity, float32.
         turnover_RE: notional traded as a fraction of the equity of the session before.
-        cost_RE: dollars of fees.
+        cost_RE: dollars of costs.
+        costs_CE: dollars of each of `podracer.envs.costs.TERMS`, over the whole window.
+        interest_E: dollars of interest on cash.
         dropped_E: orders that met a session on which their asset did not trade.
+        cut_E: orders that the volume cap cut.
+        unaffordable_E: buys that were wanted, and not one share of which could be paid.
         closings: holdings whose asset ended inside the window.
     """
 
@@ -52,7 +58,11 @@ class Rollout:
     weights_RAE: np.ndarray
     turnover_RE: np.ndarray
     cost_RE: np.ndarray
+    costs_CE: np.ndarray
+    interest_E: np.ndarray
     dropped_E: np.ndarray
+    cut_E: np.ndarray
+    unaffordable_E: np.ndarray
     closings: tuple[Closing, ...]
 
     @property
@@ -80,7 +90,8 @@ def rollout(
     equity_RE = np.empty((num_returns + 1, num_policies))
     traded_RE, cost_RE = np.zeros((2, num_returns, num_policies))
     weights_RAE = np.empty((num_returns, market.num_assets, num_policies), dtype=np.float32)
-    dropped_E = np.zeros(num_policies, dtype=np.int64)
+    costs_CE, interest_E = np.zeros((len(TERMS), num_policies)), np.zeros(num_policies)
+    dropped_E, cut_E, unaffordable_E = np.zeros((3, num_policies), dtype=np.int64)
     equity_RE[0] = env.equity_E
     weights_AE = env.weights_AE()
     closings: list[Closing] = []
@@ -89,14 +100,19 @@ def rollout(
     day_of = np.cumsum(dates[1:] != dates[:-1]) - 1
     for t, r in zip(range(window.start, window.stop - 1), day_of, strict=True):
         closings += _closings(env, tables, market, t)
-        step = env.step(policy.decide(t, weights_AE))
+        decision = policy.decide(t, weights_AE)
+        step = env.step(decision)
         weights_AE = env.weights_AE()
         equity_RE[r + 1] = step.equity_E
         costs = env.costs()
         traded_RE[r] += costs.traded_E
         cost_RE[r] += costs.cost_E
+        costs_CE += costs.costs_CE
+        interest_E += costs.interest_E
         weights_RAE[r] = weights_AE
         dropped_E += step.dropped_E
+        cut_E += step.cut_E
+        unaffordable_E += _unaffordable(env.trade, decision, settings)
     return Rollout(
         dates_R=window.return_dates(market.dates_D),
         returns_RE=_per_equity(np.diff(equity_RE, axis=0), equity_RE[:-1]),
@@ -104,9 +120,28 @@ def rollout(
         weights_RAE=weights_RAE,
         turnover_RE=_per_equity(traded_RE, equity_RE[:-1]),
         cost_RE=cost_RE / UNITS_PER_DOLLAR,
+        costs_CE=costs_CE / UNITS_PER_DOLLAR,
+        interest_E=interest_E / UNITS_PER_DOLLAR,
         dropped_E=dropped_E,
+        cut_E=cut_E,
+        unaffordable_E=unaffordable_E,
         closings=tuple(closings),
     )
+
+
+def _unaffordable(trade: Trade, decision: Decision, settings: EnvSettings) -> np.ndarray:
+    """Count buys of which the account's cash at the fill pays for not even one share."""
+    row = table_rows(trade.tables, trade.row_B, len(trade.after.cash_E))
+    close_AE = np.where(row.visible, row.close, np.inf)
+    gap_AE = decision.wanted_AE.astype(np.float64)
+    if decision.kind == "weights":
+        equity_E = rule.equity(trade.before.cash_E, trade.before.lots_AE, row.close)
+        gap_AE = gap_AE - trade.before.lots_AE * close_AE / np.maximum(equity_E, 1.0)
+        gap_AE = np.where(gap_AE >= decision.band_E, gap_AE, 0.0)
+    is_wanted_AE = (gap_AE * decision.scale_E > 0) & row.visible & row.fillable & ~row.exit
+    is_bought_AE = trade.after.lots_AE > trade.before.lots_AE
+    is_short_AE = trade.after.cash_E < row.buy * trade.tables.lots_per_share
+    return (is_wanted_AE & ~is_bought_AE & is_short_AE).sum(0)
 
 
 def _per_equity(values_RE: np.ndarray, before_RE: np.ndarray) -> np.ndarray:

@@ -1,12 +1,32 @@
-"""How orders are sized, filled, paid for and rewarded."""
+"""The declaration of an environment: what agents see, do, pay and earn."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
-from podracer.settings import Settings
+from podracer.envs.functors import Observation, Reward, Termination
+from podracer.envs.observations import OBSERVATIONS
+from podracer.envs.registry import FunctorSet, functor_set, with_plugins
+from podracer.envs.rewards import REWARDS
+from podracer.envs.terminations import TERMINATIONS
+from podracer.settings import Settings, canonical_hash
 
 Bps = Annotated[float, Field(ge=0, lt=1_000)]
+
+KNOWN_OBSERVATIONS = with_plugins("podracer.observations", OBSERVATIONS, Observation)
+KNOWN_REWARDS = with_plugins("podracer.rewards", REWARDS, Reward)
+KNOWN_TERMINATIONS = with_plugins("podracer.terminations", TERMINATIONS, Termination)
+
+if TYPE_CHECKING:
+    ObservationSet = FunctorSet
+    RewardSet = FunctorSet
+    TerminationSet = FunctorSet
+else:
+    ObservationSet = functor_set("ObservationSet", KNOWN_OBSERVATIONS, __name__)
+    RewardSet = functor_set("RewardSet", KNOWN_REWARDS, __name__)
+    TerminationSet = functor_set("TerminationSet", KNOWN_TERMINATIONS, __name__)
+
+DEFAULT_OBSERVATIONS = ("asset_features", "market_features", "cash", "holdings")
 
 
 class CostSettings(Settings):
@@ -81,12 +101,58 @@ class ActionSettings(Settings):
     cash_action: bool = Field(
         False, description="Mode weights: let agents keep part of the equity in cash."
     )
+    gain: float = Field(
+        3.0,
+        gt=0,
+        le=20,
+        description="Mode weights in the Gymnasium faces: the target is softmax(gain x action); a pod's "
+        "agents have gains of their own.",
+    )
+    speed: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Mode weights in the Gymnasium faces: the fraction of the way to the target to trade "
+        "a session; a pod's agents have speeds of their own.",
+    )
     max_trade_fraction: float = Field(
         0.1, gt=0, le=1, description="Modes notional and discrete: the largest order over equity."
     )
     max_trade_shares: float = Field(
         100, gt=0, le=1e6, description="Mode shares: the largest order (FinRL's hmax)."
     )
+
+
+class EpisodeSettings(Settings):
+    """How episodes begin and how long they are."""
+
+    start: Literal["uniform", "first"] = Field(
+        "uniform",
+        description="Where an episode of a Gymnasium face starts: anywhere in the window, or at its start.",
+    )
+    sessions: PositiveInt | None = Field(
+        None,
+        description="Longest episode of a Gymnasium face in bars; to the window's end if null.",
+    )
+    cost_scales: tuple[float, ...] = Field(
+        (1.0,),
+        min_length=1,
+        max_length=16,
+        description="Domain randomisation: a training episode multiplies all costs by one of these, drawn "
+        "at random. Evaluation is at 1.",
+    )
+
+    @field_validator("cost_scales")
+    @classmethod
+    def _are_scales(cls, scales: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(0 <= scale <= 10 for scale in scales):
+            raise ValueError(f"a cost scale lies in 0 … 10, got {', '.join(map(str, scales))}")
+        return scales
+
+
+def _by_name(kind: type[FunctorSet], *names: str) -> FunctorSet:
+    chosen: dict[str, Any] = {name: {} for name in names}
+    return kind(**chosen)
 
 
 class EnvSettings(Settings):
@@ -120,17 +186,38 @@ class EnvSettings(Settings):
     action: ActionSettings = Field(
         default_factory=ActionSettings, description="What an agent's action means."
     )
-    reward: Literal["mean_variance", "excess", "log_return", "delta_equity"] = Field(
-        "mean_variance",
-        description="Of the return r from fill to fill, net: r - risk_aversion/2 r^2, r minus equal "
-        "weight, r, or the change of equity as a fraction of the initial cash.",
+    observability: Literal["partial", "full"] = Field(
+        "partial",
+        description="full: agents also see the hidden state of a market that has one; for diagnosis.",
     )
-    risk_aversion: float = Field(
-        10.0, ge=0, description="Weight of the squared return in reward: mean_variance."
+    observations: ObservationSet = Field(
+        default_factory=lambda: _by_name(ObservationSet, *DEFAULT_OBSERVATIONS),
+        description="What agents see.",
     )
-    ruin_fraction: float = Field(
-        0.05, ge=0, lt=1, description="Equity below this fraction of the initial cash is ruin."
+    rewards: RewardSet = Field(
+        default_factory=lambda: _by_name(RewardSet, "mean_variance"),
+        description="What agents are paid: a weighted sum.",
     )
+    terminations: TerminationSet = Field(
+        default_factory=lambda: _by_name(TerminationSet, "ruin"),
+        description="What ends an episode before its window does.",
+    )
+    episode: EpisodeSettings = Field(
+        default_factory=EpisodeSettings, description="How episodes begin."
+    )
+
+    @property
+    def hash(self) -> str:
+        """The hash of the resolved environment, a tag of every model trained in it."""
+        return canonical_hash(self.model_dump(mode="json"))
+
+    @model_validator(mode="after")
+    def _something_is_declared(self) -> "EnvSettings":
+        for key in ("observations", "rewards"):
+            if not getattr(self, key).chosen():
+                known = ", ".join(type(getattr(self, key)).model_fields)
+                raise ValueError(f"{key} names none; choose of {known}")
+        return self
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "EnvSettings":

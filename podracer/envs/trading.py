@@ -13,7 +13,7 @@ import numpy as np
 
 from podracer.envs import kernel
 from podracer.envs.backends import Accounts, Backend, Decision, numba_backend
-from podracer.envs.costs import CostBreakdown, breakdown
+from podracer.envs.costs import CostBreakdown, Trade
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import PriceTables
 from podracer.errors import PodracerError
@@ -96,6 +96,11 @@ class TradingEnv:
         """Each block's row of the price tables."""
         return self.session_B + self._scenario_B * self.tables.num_sessions
 
+    @property
+    def scenario_B(self) -> np.ndarray:
+        """Each block's cost scenario."""
+        return self._scenario_B
+
     def weights_AE(self) -> np.ndarray:
         """Return each holding as a fraction of equity, float64."""
         held_AE = self.lots_AE * self._per_env(self.tables.close_DA)
@@ -108,15 +113,14 @@ class TradingEnv:
         value_E: np.ndarray = self.cash_E + (self.lots_AE * fill_AE).sum(0)
         return value_E
 
+    @property
+    def trade(self) -> Trade:
+        """The last step."""
+        return Trade(self.tables, self._row_before_B, self._before, self._accounts)
+
     def costs(self) -> CostBreakdown:
         """Return where the money of the last step went."""
-        return breakdown(
-            self.tables,
-            self._row_before_B,
-            self._before.cash_E,
-            self._before.lots_AE,
-            self._accounts.lots_AE,
-        )
+        return self.trade.costs()
 
     def reset(
         self,

@@ -24,7 +24,7 @@ from podracer.market.settings import FeatureSettings
 
 # One money unit is 1e-6 dollars; prices and cash are whole numbers of it.
 UNITS_PER_DOLLAR = 1_000_000
-OPTIONAL = dict.fromkeys(("index_D", "open_DA", "starts_D", "volume_DA"))
+OPTIONAL = dict.fromkeys(("index_D", "open_DA", "starts_D", "volume_DA", "hidden_DF"))
 NOT_IN_HASH = ("name", "dataset_hash", "largest_rounding", "notes", "adjusted")
 
 
@@ -36,6 +36,7 @@ class Market:
         dates_D: the session of each bar, datetime64[D].
         starts_D: when each bar starts in UTC, datetime64[s]; None for daily bars.
         volume_DA: shares traded, on the scale of the adjusted prices; None where there are none.
+        hidden_DF: the state that drives a made-up market (`hidden_features`), or None.
         price_DA: adjusted closes in whole money units (float64); NaN where there is none.
         open_DA: adjusted opens in the same unit, or None where the data has no opens.
         tradable_DA: the asset traded, and nothing about the cell is in quarantine.
@@ -57,6 +58,7 @@ class Market:
     meta: dict[str, Any]
     starts_D: np.ndarray | None = None
     volume_DA: np.ndarray | None = None
+    hidden_DF: np.ndarray | None = None
 
     @property
     def tickers(self) -> tuple[str, ...]:
@@ -72,11 +74,6 @@ class Market:
     def hash(self) -> str:
         """The content hash of everything an agent could see or trade at, whatever it is called."""
         return str(self.meta["hash"])
-
-    @property
-    def feature_spec(self) -> dict[str, Any]:
-        """What a checkpoint must agree with before it may be used on this market."""
-        return {k: self.meta[k] for k in ("tickers", "asset_features", "market_features")}
 
     def save(self, folder: Path) -> Path:
         """Write the arrays under `folder`, whole or not at all; an equal folder is kept."""

@@ -67,3 +67,73 @@ def planted_market(settings: PlantedSettings) -> Market:
             },
         )
     )
+
+
+class HiddenRegimeSettings(Settings):
+    """A market whose drift has a sign that nobody sees."""
+
+    num_sessions: int = 6000
+    volatility: float = 0.01
+    drift_over_volatility: float = 0.3
+    stay: float = 0.98
+    seed: int = 0
+
+
+def hidden_regime_market(settings: HiddenRegimeSettings) -> Market:
+    """Return a market of one asset in two hidden regimes; only its noisy returns are seen.
+
+    The log return of session t is volatility · (drift_over_volatility · s_t + noise), where the sign
+    s_t stays as it was with probability `stay`. The one feature of session t is the return of t over
+    the volatility; the hidden state is s_t.
+    """
+    rng = np.random.default_rng(settings.seed)
+    num_sessions = settings.num_sessions
+    flips_D = rng.random(num_sessions) >= settings.stay
+    sign_D = np.where(np.cumsum(flips_D) % 2 == 0, 1.0, -1.0) * rng.choice([-1.0, 1.0])
+    seen_D = settings.drift_over_volatility * sign_D + rng.normal(size=num_sessions)
+    price_D = 1_000.0 * np.exp(settings.volatility * np.cumsum(seen_D))
+    shape = (num_sessions, 1)
+    return with_hash(
+        Market(
+            dates_D=sessions_of("XNYS")[:num_sessions].to_numpy("datetime64[D]"),
+            price_DA=np.round(price_D * UNITS_PER_DOLLAR).reshape(shape),
+            open_DA=None,
+            tradable_DA=np.ones(shape, dtype=bool),
+            asset_features_DAK=seen_D.astype(np.float32).reshape(*shape, 1),
+            feature_valid_DA=np.ones(shape, dtype=bool),
+            market_features_DF=seen_D.astype(np.float32).reshape(shape),
+            index_D=None,
+            meta={
+                "name": "hidden regime",
+                "tickers": ["REGIME"],
+                "asset_features": ["return"],
+                "market_features": ["return"],
+                "hidden_features": ["regime"],
+                "warmup_bars": WARMUP_BARS,
+                "dataset_hash": "hidden regime",
+                "planted": settings.model_dump(),
+            },
+            hidden_DF=sign_D.astype(np.float32).reshape(shape),
+        )
+    )
+
+
+def regime_posterior(seen_D: np.ndarray, settings: HiddenRegimeSettings) -> np.ndarray:
+    """Return P(s_t = 1 | returns up to t) of every session (D,): the exact Bayes filter.
+
+    Long iff this is above a half is the best policy at any delay of the fill: k sessions later the
+    probability has moved towards a half, and not past it.
+
+    Args:
+        seen_D: returns over volatility.
+        settings: of the market.
+    """
+    posterior_D = np.empty(len(seen_D))
+    probability = 0.5
+    drift, stay = settings.drift_over_volatility, settings.stay
+    for t, seen in enumerate(seen_D):
+        prior = stay * probability + (1.0 - stay) * (1.0 - probability)
+        odds = prior / (1.0 - prior) * np.exp(2.0 * drift * float(seen))
+        probability = odds / (1.0 + odds)
+        posterior_D[t] = probability
+    return posterior_D

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from podracer.config import PodracerSettings
+from podracer.envs.declared import ObservationTables, observation_tables
 from podracer.leaderboard.board import Identity, MlflowBoard
 from podracer.market.market import Market
 from podracer.market.windows import Windows
@@ -26,17 +27,18 @@ def open_board(
         "git_commit": lineage.git_commit,
         "seed": str(settings.seed),
         "fill": settings.env.fill,
+        "env_hash": settings.env.hash,
         "cpu": _instruction_set(),
     }
     return MlflowBoard(
         settings.store,
         Identity(settings.name, run, market.tickers, tags),
         settings.tournament.board_size,
-        _observation_batch(market, windows),
+        _observation_batch(market, windows, observation_tables(market, settings.env)),
     )
 
 
-def _observation_batch(market: Market, windows: Windows) -> np.ndarray:
+def _observation_batch(market: Market, windows: Windows, tables: ObservationTables) -> np.ndarray:
     """Return observations of some sessions of the selection window with invented holdings."""
     rows = np.linspace(windows.selection.start, windows.selection.stop - 1, CHECK_ROWS).astype(int)
     rng = np.random.default_rng(0)
@@ -44,8 +46,8 @@ def _observation_batch(market: Market, windows: Windows) -> np.ndarray:
     return np.concatenate(
         [
             account,
-            np.asarray(market.asset_features_DAK[rows]).reshape(CHECK_ROWS, -1),
-            np.asarray(market.market_features_DF[rows]),
+            tables.asset_DAK[rows].reshape(CHECK_ROWS, -1),
+            tables.market_DF[rows],
         ],
         axis=1,
     ).astype(np.float32)

@@ -12,12 +12,13 @@ import torch
 
 from podracer.agents import checkpoint
 from podracer.envs.agent_policies import PopulationPolicy
-from podracer.envs.observation import observe
+from podracer.envs.declared import observation_tables
+from podracer.envs.observation import observation_spec, observe
 from podracer.envs.rollout import Rollout, rollout
 from podracer.envs.tables import price_tables
 from podracer.errors import CheckpointError, MarketDataError
 from podracer.market.market import open_market
-from podracer.market.scaling import Scaler, fit_scaler
+from podracer.market.scaling import Scaler
 from podracer.pods.device import resolve_device
 from podracer.pods.spec import AgentResult, PodResult, PodSpec, load_result, save_result
 from podracer.pods.trainer import Trainer
@@ -51,9 +52,10 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
             f"{spec.market_folder}: pod {spec.name} expects market {spec.market_hash[:12]}…, found "
             f"{market.hash[:12]}…. Ingest again."
         )
-    scaler = fit_scaler(market.market_features_DF, spec.windows.train)
-    observations = observe(market, scaler, spec.env.action.cash_action)
-    trainer = Trainer(spec, observations, price_tables(market, spec.env))
+    scaler = observation_tables(market, spec.env).fit(spec.windows.train)
+    observations = observe(market, scaler, spec.env)
+    tables = price_tables(market, spec.env, spec.env.episode.cost_scales)
+    trainer = Trainer(spec, observations, tables)
     _resume(trainer)
     started = time.process_time() - trainer.cpu_seconds
     while trainer.steps < spec.settings.steps and bool(trainer.active_P.any()):
@@ -63,11 +65,12 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
             checkpoint.save(spec.folder / "state", *trainer.state())
         if progress is not None:
             progress(trainer.steps, float(mean_reward_P.mean()))
-    policy = PopulationPolicy(trainer.acting, observations, spec.env.action.no_trade_band)
+    policy = PopulationPolicy(trainer.acting, observations)
     on_train = rollout(policy, market, spec.windows.train, spec.env)
     on_selection = rollout(policy, market, spec.windows.selection, spec.env)
+    features = observation_spec(market, observations.tables)
     agents = tuple(
-        _agent_result(trainer, p, scaler, market.feature_spec, on_train, on_selection)
+        _agent_result(trainer, p, scaler, features, on_train, on_selection)
         for p in range(len(spec.agents))
     )
     seconds = time.process_time() - started

@@ -22,11 +22,12 @@ from podracer.agents.networks import (
 )
 from podracer.envs.agent_policies import ActingAgents
 from podracer.envs.backends import Decision
-from podracer.envs.observation import Observations, account_inputs, target_weights
-from podracer.envs.rewards import equal_weight_growth, fill_to_fill
+from podracer.envs.equal_weight import fill_growth
+from podracer.envs.observation import Observations, decision, target_weights, wanted
 from podracer.envs.tables import PriceTables
 from podracer.envs.trading import TradingEnv
 from podracer.errors import CheckpointError
+from podracer.pods.earnings import Earnings
 from podracer.pods.spec import PodSpec
 
 # Rewards of a session are about 1e-2; the critic learns best on targets of order one.
@@ -74,7 +75,7 @@ class Trainer:
             spec.settings.cohorts,
             len(names) * spec.settings.envs_per_cohort,
         )
-        self._growth_D = equal_weight_growth(tables)
+        self._growth_D = fill_growth(tables)
         self._reads_account = reads_account(tuple(self.shapes))
         for p, agent in enumerate(spec.agents):
             if agent.parent_checkpoint is not None:
@@ -199,16 +200,18 @@ class Trainer:
         session_CT = start_C[:, None] + torch.arange(T)
         noise_PCTEN = self._noise(C, T, E, N)
         std_P = self.parameters["log_std"].exp()
-        self._env.reset(start_C.numpy(), self._initial_holdings(start_C))
+        self._env.reset(start_C.numpy(), self._initial_holdings(start_C), self._scenarios())
 
-        account_PCTES = torch.zeros(P, C, T + 1, E, 1 + self._tables.num_assets)
+        num_inputs = self._observations.sizes.num_account_inputs
+        account_PCTES = torch.zeros(P, C, T + 1, E, num_inputs)
         means, values_at = [], []
-        fill_value_TE = np.empty((T + 1, C * P * E))
+        growth_TE = np.repeat(self._growth_D[session_CT.numpy().T], P * E, axis=1)
+        earnings = Earnings(self._env, self.spec.env, growth_TE)
         if not self._reads_account:
             inputs = self._observations.inputs(session_CT.flatten(), None)
             means = [action_means(self.parameters, inputs).reshape(P, C, T, 1, N)]
             actions_PCTEN = means[0] + std_P.view(P, 1, 1, 1, 1) * noise_PCTEN
-            targets_TAE = self._targets(actions_PCTEN, session_CT)
+            wanted_TAE = self._wanted(actions_PCTEN, session_CT)
         for t in range(T):
             if self._reads_account:
                 account_PCTES[:, :, t] = self._account()
@@ -217,17 +220,19 @@ class Trainer:
                 if "critic_out" in self.shapes:
                     values_at.append(values(self.parameters, inputs)[:, :, None])
                 actions = means[-1] + std_P.view(P, 1, 1, 1, 1) * noise_PCTEN[:, :, t : t + 1]
-                target_AE = self._targets(actions, session_CT[:, t : t + 1])[0]
+                wanted_AE = self._wanted(actions, session_CT[:, t : t + 1])[0]
             else:
-                target_AE = targets_TAE[t]
-            fill_value_TE[t] = self._env.step(self._decision(target_AE)).value_before_E
-        fill_value_TE[T] = self._env.next_fill_value_E()
+                wanted_AE = wanted_TAE[t]
+            step = self._env.step(self._decision(wanted_AE))
+            earnings.note(t, step.value_before_E, wanted_AE)
+        earnings.finish()
         if "critic_out" in self.shapes:
             account_PCTES[:, :, T] = self._account()
             inputs = self._observations.inputs(session_CT[:, -1] + 1, account_PCTES[:, :, T])
             values_at.append(values(self.parameters, inputs)[:, :, None])
-        reward_PCTE = self._rewards(fill_value_TE, session_CT)
-        advantage_PCTE, return_PCTE = self._advantages(reward_PCTE, values_at)
+        reward_PCTE = REWARD_SCALE * self._by_agent(earnings.reward_TE)
+        is_open_PCTE = self._by_agent(earnings.is_open_TE)
+        advantage_PCTE, return_PCTE = self._advantages(reward_PCTE, is_open_PCTE, values_at)
         batch = ppo.Batch(
             session_CT,
             noise_PCTEN,
@@ -239,6 +244,13 @@ class Trainer:
         )
         return batch, reward_PCTE.flatten(1).mean(1)
 
+    def _scenarios(self) -> np.ndarray:
+        """Draw each cohort's cost scenario; nothing is drawn where there is only one."""
+        num_scenarios, C = len(self.spec.env.episode.cost_scales), self.settings.cohorts
+        if num_scenarios == 1:
+            return np.zeros(C, dtype=np.int64)
+        return torch.randint(0, num_scenarios, (C,), generator=self._pod_generator).numpy()
+
     def _noise(self, C: int, T: int, E: int, N: int) -> Tensor:
         """Antithetic noise: the second half of a cohort's environments mirrors the first."""
         half = [torch.randn(C, T, E // 2, N, generator=g) for g in self._noise_generators]
@@ -248,8 +260,8 @@ class Trainer:
     def _initial_holdings(self, start_C: Tensor) -> np.ndarray:
         """Holdings that a cohort's accounts start from (A, C·P·E): the same for all of an agent's.
 
-        Equal weights, a random spread, or where the agent would like to be, so that it learns from
-        portfolios that it meets.
+        Equal weights, a random spread, or where the agent would like to be (mode weights), so that it
+        learns from portfolios that it meets.
         """
         P, C, E = len(self.weights_PW), self.settings.cohorts, self.settings.envs_per_cohort
         A = self._tables.num_assets
@@ -258,53 +270,50 @@ class Trainer:
         visible_CA = self._observations.visible_DA[start_C]
         base_CA = torch.where((kind_C == SPREAD)[:, None], spread_CA, torch.ones(C, A)) * visible_CA
         base_CA = base_CA / base_CA.sum(1, keepdim=True).clamp(min=1e-9)
-        account = torch.zeros(P, C, 1, 1 + A) if self._reads_account else None
-        inputs = self._observations.inputs(start_C, account)
-        own_PCA = target_weights(
-            action_means(self.parameters, inputs)[:, :, 0],
-            self._hyper["gain"].view(P, 1, 1),
-            visible_CA,
-        )
+        own_PCA = base_CA.expand(P, C, A)
+        if self.spec.env.action.mode == "weights":
+            num_inputs = self._observations.sizes.num_account_inputs
+            account = torch.zeros(P, C, 1, num_inputs) if self._reads_account else None
+            scores = action_means(self.parameters, self._observations.inputs(start_C, account))
+            gain = self._hyper["gain"].view(P, 1, 1)
+            own_PCA = target_weights(scores[:, :, 0], gain, visible_CA)
         weights_PCA = torch.where((kind_C == OWN)[:, None], own_PCA, base_CA)
         weights_ACPE = weights_PCA.permute(2, 1, 0)[..., None].expand(A, C, P, E)
         return weights_ACPE.reshape(A, -1).double().numpy()
 
-    def _targets(self, actions_PCTEN: Tensor, session_CT: Tensor) -> np.ndarray:
+    def _wanted(self, actions_PCTEN: Tensor, session_CT: Tensor) -> np.ndarray:
         """Turn actions into the environment's layout (T, A, C·P·E)."""
         visible_CTA = self._observations.visible_DA[session_CT]
         gain = self._hyper["gain"].view(-1, 1, 1, 1, 1)
-        target = target_weights(actions_PCTEN, gain, visible_CTA[:, :, None, :])
-        target_TACPE = target.permute(2, 4, 1, 0, 3).contiguous()
-        return target_TACPE.flatten(2).numpy()
+        action = self.spec.env.action
+        wanted_PCTEA = wanted(actions_PCTEN, gain, visible_CTA[:, :, None, :], action)
+        return wanted_PCTEA.permute(2, 4, 1, 0, 3).contiguous().flatten(2).numpy()
 
-    def _decision(self, target_AE: np.ndarray) -> Decision:
+    def _decision(self, wanted_AE: np.ndarray) -> Decision:
         P, C, E = len(self.weights_PW), self.settings.cohorts, self.settings.envs_per_cohort
         speed_E = self._hyper["speed"].double()[None, :, None].expand(C, P, E).reshape(-1).numpy()
-        band = self.spec.env.action.no_trade_band / self._tables.num_assets
-        return Decision(target_AE, speed_E, np.full(C * P * E, band))
+        return decision(wanted_AE, speed_E, self.spec.env)
 
     def _account(self) -> Tensor:
         """Return the account inputs of every environment (P, C, E, S)."""
         P, C, E = len(self.weights_PW), self.settings.cohorts, self.settings.envs_per_cohort
-        return account_inputs(self._env.weights_AE()).reshape(C, P, E, -1).transpose(0, 1)
+        inputs_ES = self._observations.account(self._env.weights_AE())
+        return inputs_ES.reshape(C, P, E, -1).transpose(0, 1)
 
-    def _rewards(self, fill_value_TE: np.ndarray, session_CT: Tensor) -> Tensor:
-        C, T = session_CT.shape
-        growth_TC = self._growth_D[session_CT.numpy().T]
-        growth_TE = np.repeat(growth_TC, fill_value_TE.shape[1] // C, axis=1)
-        reward_TE = REWARD_SCALE * fill_to_fill(fill_value_TE, growth_TE, self.spec.env)
-        reward_TCPE = torch.from_numpy(reward_TE.astype(np.float32)).view(
-            T, C, len(self.weights_PW), -1
-        )
-        return reward_TCPE.permute(2, 1, 0, 3).contiguous()
+    def _by_agent(self, values_TE: np.ndarray) -> Tensor:
+        """Turn the environment's layout (T, C·P·E) into (P, C, T, E), float32."""
+        P, C = len(self.weights_PW), self.settings.cohorts
+        values_TCPE = torch.from_numpy(values_TE.astype(np.float32)).view(len(values_TE), C, P, -1)
+        return values_TCPE.permute(2, 1, 0, 3).contiguous()
 
     def _advantages(
-        self, reward_PCTE: Tensor, values_at: list[Tensor]
+        self, reward_PCTE: Tensor, is_open_PCTE: Tensor, values_at: list[Tensor]
     ) -> tuple[Tensor, Tensor | None]:
+        """Return advantages and the critic's targets; an episode that has ended is worth nothing."""
         discount_P = self._hyper["discount"]
         if not values_at:
             return ppo.cohort_advantages(reward_PCTE, discount_P), None
-        value_PCTE = torch.cat(values_at, dim=2)
+        value_PCTE = torch.cat(values_at, dim=2) * is_open_PCTE
         advantage_PCTE = ppo.critic_advantages(
             reward_PCTE, value_PCTE, discount_P, self._hyper["gae_lambda"]
         )

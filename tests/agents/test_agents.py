@@ -20,7 +20,7 @@ from podracer.agents.networks import (
 )
 from podracer.errors import CheckpointError
 
-SIZES = Dimensions(3, 2, 5, False)
+SIZES = Dimensions(3, 2, 5, 4, False)
 
 
 def weights(settings, num_agents=2, sizes=SIZES, scale=1.0):

@@ -12,9 +12,9 @@ from podracer.agents.networks import initial_weights, parameter_shapes
 from podracer.agents.settings import NetworkSettings
 from podracer.envs.agent_policies import ActingAgents, EnsemblePolicy, PopulationPolicy
 from podracer.envs.backends import numba_backend, numpy_backend
+from podracer.envs.equal_weight import fill_growth
 from podracer.envs.observation import observe, target_weights
 from podracer.envs.policies import ScheduledPolicy, SideBySide, equal_weight_monthly, equal_weights
-from podracer.envs.rewards import equal_weight_growth, fill_to_fill
 from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables
@@ -27,30 +27,14 @@ from podracer.market.scaling import fit_scaler
 from podracer.market.sessions import sessions_of
 from podracer.market.settings import FeatureSettings
 from podracer.market.windows import Window
-from tests.conftest import market_of, random_closes, usd
+from tests.conftest import market_of, random_closes
 
 DATA = Path(__file__).parents[1] / "data"
 
 
-def test_rewards_by_hand():
-    value_TE = usd([[100.0, 200.0], [110.0, 190.0]])
-    growth = np.array([[1.02, 1.02]])
-    log_return = np.log([[1.1, 0.95]])
-
-    def reward(**settings):
-        return fill_to_fill(value_TE, growth, EnvSettings(**settings))
-
-    assert reward(reward="log_return") == pytest.approx(log_return)
-    assert reward(reward="excess") == pytest.approx(log_return - np.log(1.02))
-    expected = log_return - 5.0 * log_return**2
-    assert reward(reward="mean_variance", risk_aversion=10) == pytest.approx(expected)
-    gain = reward(reward="delta_equity", initial_cash=1_000)
-    assert gain == pytest.approx(np.array([[0.01, -0.01]]))
-
-
 def test_equal_weight_grows_by_the_mean_of_what_can_be_filled_twice():
     closes = [[10, 10], [20, 10], [30, np.nan], [30, 40]]
-    growth_D = equal_weight_growth(price_tables(market_of(closes), EnvSettings()))
+    growth_D = fill_growth(price_tables(market_of(closes), EnvSettings()))
     # Fills of session t are at t + 1: 20 -> 30 alone, then 30 -> 30 alone, then nothing.
     assert growth_D.tolist() == pytest.approx([1.5, 1.0, 1.0, 1.0])
 
@@ -89,7 +73,7 @@ def test_policies_side_by_side_equal_each_alone():
 
 def population(market, num_agents, settings):
     scaler = fit_scaler(market.market_features_DF, Window("train", 0, 30))
-    observations = observe(market, scaler, cash_action=False)
+    observations = observe(market, scaler, EnvSettings())
     shapes = parameter_shapes(settings, observations.sizes)
     weights = [
         initial_weights(shapes, torch.Generator().manual_seed(i), 0.5) * 30
@@ -104,7 +88,7 @@ def test_a_head_policy_is_the_softmax_of_its_scores():
     features = rng.normal(size=(40, 3, 2))
     market = market_of(random_closes(40, 3), features)
     agents, observations = population(market, 2, NetworkSettings())
-    decision = PopulationPolicy(agents, observations, 0.05).decide(5, np.zeros((3, 2)))
+    decision = PopulationPolicy(agents, observations).decide(5, np.zeros((3, 2)))
     for p in range(2):
         linear = agents.weights_PW[p, 1:].numpy()  # after log_std
         scores = features[5].astype(np.float32) @ linear * float(agents.gain_P[p])
@@ -116,7 +100,7 @@ def test_an_ensemble_of_one_is_that_agent():
     rng = np.random.default_rng(0)
     market = market_of(random_closes(80, 3), rng.normal(size=(80, 3, 2)))
     agents, observations = population(market, 1, NetworkSettings(mlp_hidden=8))
-    member = PopulationPolicy(agents, observations, 0.05)
+    member = PopulationPolicy(agents, observations)
     window = Window("w", 0, 80)
     alone = rollout(member, market, window, EnvSettings())
     ensemble = rollout(EnsemblePolicy(member), market, window, EnvSettings())
@@ -127,7 +111,7 @@ def test_an_ensemble_moves_by_the_average_of_its_members_moves():
     rng = np.random.default_rng(1)
     market = market_of(random_closes(40, 3), rng.normal(size=(40, 3, 2)))
     agents, observations = population(market, 4, NetworkSettings())
-    members = PopulationPolicy(agents, observations, 0.05)
+    members = PopulationPolicy(agents, observations)
     held = np.array([[0.5], [0.2], [0.1]])
     wants = members.decide(7, np.repeat(held, 4, axis=1))
     moves = np.mean(
@@ -167,11 +151,11 @@ def test_perturbing_the_future_changes_nothing_before_it(t):
     shapes = None
     results = []
     for market in (one, other):
-        observations = observe(market, scaler, cash_action=False)
+        observations = observe(market, scaler, EnvSettings())
         shapes = parameter_shapes(NetworkSettings(mlp_hidden=8), observations.sizes)
         weights = initial_weights(shapes, torch.Generator().manual_seed(0), 0.5)[None] * 20
         agents = ActingAgents(weights, shapes, torch.ones(1), torch.ones(1))
-        policy = PopulationPolicy(agents, observations, 0.05)
+        policy = PopulationPolicy(agents, observations)
         results.append(rollout(policy, market, Window("w", 260, 600), EnvSettings()))
     known = t - 260  # returns of sessions 261 … t
     for name in ("returns_RE", "equity_RE", "weights_RAE", "turnover_RE", "cost_RE"):

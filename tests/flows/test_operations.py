@@ -101,8 +101,8 @@ def test_mistakes_end_with_one_line_and_code_2(tmp_path):
     folder = workspace(tmp_path / "w")
     for override, message in (
         (
-            "env.fee_bsp=1",
-            "'env.fee_bsp' is not a setting. Did you mean 'env.costs.commission_bps'?",
+            "env.costs.comission_bps=1",
+            "'env.costs.comission_bps' is not a setting. Did you mean 'env.costs.commission_bps'?",
         ),
         ("data.tickers=[AAPL, TSLA]", "the data has no ticker 'TSLA'"),
         ("pod.device=cuda", "pod.device: cuda was asked for, but"),

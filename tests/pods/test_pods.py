@@ -63,7 +63,9 @@ def spec(market, folder, num_agents=4, **settings):
 def trainer(pod_spec):
     opened = open_market(pod_spec.market_folder)
     scaler = fit_scaler(opened.market_features_DF, WINDOWS.train)
-    return Trainer(pod_spec, observe(opened, scaler, False), price_tables(opened, pod_spec.env))
+    return Trainer(
+        pod_spec, observe(opened, scaler, pod_spec.env), price_tables(opened, pod_spec.env)
+    )
 
 
 @pytest.mark.parametrize(
