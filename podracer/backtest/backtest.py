@@ -12,6 +12,7 @@ from podracer.agents import checkpoint
 from podracer.agents.networks import initial_weights
 from podracer.backtest.baselines import BENCHMARK, baselines
 from podracer.envs.agent_policies import ActingAgents, PopulationPolicy
+from podracer.envs.costs import TERMS
 from podracer.envs.frozen_agents import FrozenAgents
 from podracer.envs.observation import observe
 from podracer.envs.policies import Policy, SideBySide
@@ -38,6 +39,29 @@ class SeriesResult:
 
 
 @dataclass(frozen=True)
+class CostTable:
+    """What trading cost the champion and the benchmark in the lockbox.
+
+    Attributes:
+        terms: dollars of each of `podracer.envs.costs.TERMS`, champion then benchmark.
+        total: dollars.
+        per_traded: total over the notional traded, a fraction.
+        interest: dollars earned on cash.
+        dropped: orders that met a session on which their asset did not trade.
+        cut: orders that the volume cap cut.
+        unaffordable: buys of which not one share could be paid.
+    """
+
+    terms: dict[str, tuple[float, float]]
+    total: tuple[float, float]
+    per_traded: tuple[float | None, float | None]
+    interest: tuple[float, float]
+    dropped: tuple[int, int]
+    cut: tuple[int, int]
+    unaffordable: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class BacktestResult:
     """Everything a report shows; it computes no metric of its own.
 
@@ -54,7 +78,7 @@ class BacktestResult:
             quantiles of its bootstrap.
         settled_difference: the same as observed without the first `ENTRY_SESSIONS`, in which the
             champion moves in at its own speed while equal weight is invested at once.
-        dropped: the champion's orders that met a session without trading.
+        costs: where the money went.
         closings: the champion's holdings whose ticker ended: ticker, date, dollars.
     """
 
@@ -70,7 +94,7 @@ class BacktestResult:
     series: dict[str, SeriesResult]
     sharpe_difference: tuple[float, float, float]
     settled_difference: float
-    dropped: int
+    costs: CostTable
     closings: tuple[tuple[str, str, float], ...]
 
     def returns_of(self, name: str) -> np.ndarray:
@@ -103,7 +127,8 @@ def backtest(
     }
     inside, names = _run(market, lockbox, env, agents)
     overall, _ = _run(market, whole, env, agents)
-    benchmark_R = inside.returns_RE[:, names.index(BENCHMARK)]
+    benchmark = names.index(BENCHMARK)
+    benchmark_R = inside.returns_RE[:, benchmark]
     returns_RS, whole_returns = inside.returns_RE, overall.returns_RE
     series = {
         name: _series(inside, i, benchmark_R, is_benchmark=name == BENCHMARK)
@@ -133,12 +158,33 @@ def backtest(
         series=series,
         sharpe_difference=(_lead(champion_R, benchmark_R), float(low), float(high)),
         settled_difference=_lead(champion_R[ENTRY_SESSIONS:], benchmark_R[ENTRY_SESSIONS:]),
-        dropped=int(inside.dropped_E[0]),
+        costs=_cost_table(inside, np.array([0, benchmark])),
         closings=tuple(
             (market.tickers[c.asset], str(c.date), float(c.dollars_E[0]))
             for c in inside.closings
             if c.dollars_E[0] > 0
         ),
+    )
+
+
+def _cost_table(inside: Rollout, chosen: np.ndarray) -> CostTable:
+    def pair(values_E: np.ndarray) -> tuple[float, float]:
+        return float(values_E[chosen[0]]), float(values_E[chosen[1]])
+
+    def counts(values_E: np.ndarray) -> tuple[int, int]:
+        return int(values_E[chosen[0]]), int(values_E[chosen[1]])
+
+    traded_E = inside.traded_E
+    total_E = inside.costs_CE.sum(0)
+    rates = [float(total_E[e] / traded_E[e]) if traded_E[e] > 0 else None for e in chosen]
+    return CostTable(
+        terms={term: pair(inside.costs_CE[c]) for c, term in enumerate(TERMS)},
+        total=pair(total_E),
+        per_traded=(rates[0], rates[1]),
+        interest=pair(inside.interest_E),
+        dropped=counts(inside.dropped_E),
+        cut=counts(inside.cut_E),
+        unaffordable=counts(inside.unaffordable_E),
     )
 
 

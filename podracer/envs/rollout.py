@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from podracer.envs import rule
 from podracer.envs.backends import Backend, Decision, numba_backend, table_rows
 from podracer.envs.costs import TERMS, Trade
 from podracer.envs.policies import Policy
@@ -44,6 +43,7 @@ class Rollout:
         weights_RAE: holdings at that close as fractions of equity, float32.
         turnover_RE: notional traded as a fraction of the equity of the session before.
         cost_RE: dollars of costs.
+        traded_E: dollars bought and sold over the whole window.
         costs_CE: dollars of each of `podracer.envs.costs.TERMS`, over the whole window.
         interest_E: dollars of interest on cash.
         dropped_E: orders that met a session on which their asset did not trade.
@@ -58,6 +58,7 @@ class Rollout:
     weights_RAE: np.ndarray
     turnover_RE: np.ndarray
     cost_RE: np.ndarray
+    traded_E: np.ndarray
     costs_CE: np.ndarray
     interest_E: np.ndarray
     dropped_E: np.ndarray
@@ -68,8 +69,8 @@ class Rollout:
     @property
     def has_traded_E(self) -> np.ndarray:
         """Whether a policy bought or sold anything."""
-        traded_E: np.ndarray = self.turnover_RE.sum(0) > 0
-        return traded_E
+        has_traded_E: np.ndarray = self.traded_E > 0
+        return has_traded_E
 
 
 def rollout(
@@ -101,7 +102,7 @@ def rollout(
     for t, r in zip(range(window.start, window.stop - 1), day_of, strict=True):
         closings += _closings(env, tables, market, t)
         decision = policy.decide(t, weights_AE)
-        step = env.step(decision)
+        step, held_AE = env.step(decision), weights_AE
         weights_AE = env.weights_AE()
         equity_RE[r + 1] = step.equity_E
         costs = env.costs()
@@ -112,7 +113,7 @@ def rollout(
         weights_RAE[r] = weights_AE
         dropped_E += step.dropped_E
         cut_E += step.cut_E
-        unaffordable_E += _unaffordable(env.trade, decision, settings)
+        unaffordable_E += _unaffordable(env.trade, decision, held_AE)
     return Rollout(
         dates_R=window.return_dates(market.dates_D),
         returns_RE=_per_equity(np.diff(equity_RE, axis=0), equity_RE[:-1]),
@@ -120,6 +121,7 @@ def rollout(
         weights_RAE=weights_RAE,
         turnover_RE=_per_equity(traded_RE, equity_RE[:-1]),
         cost_RE=cost_RE / UNITS_PER_DOLLAR,
+        traded_E=traded_RE.sum(0) / UNITS_PER_DOLLAR,
         costs_CE=costs_CE / UNITS_PER_DOLLAR,
         interest_E=interest_E / UNITS_PER_DOLLAR,
         dropped_E=dropped_E,
@@ -129,19 +131,18 @@ def rollout(
     )
 
 
-def _unaffordable(trade: Trade, decision: Decision, settings: EnvSettings) -> np.ndarray:
+def _unaffordable(trade: Trade, decision: Decision, weights_AE: np.ndarray) -> np.ndarray:
     """Count buys of which the account's cash at the fill pays for not even one share."""
     row = table_rows(trade.tables, trade.row_B, len(trade.after.cash_E))
-    close_AE = np.where(row.visible, row.close, np.inf)
     gap_AE = decision.wanted_AE.astype(np.float64)
     if decision.kind == "weights":
-        equity_E = rule.equity(trade.before.cash_E, trade.before.lots_AE, row.close)
-        gap_AE = gap_AE - trade.before.lots_AE * close_AE / np.maximum(equity_E, 1.0)
+        gap_AE = gap_AE - weights_AE
         gap_AE = np.where(gap_AE >= decision.band_E, gap_AE, 0.0)
     is_wanted_AE = (gap_AE * decision.scale_E > 0) & row.visible & row.fillable & ~row.exit
     is_bought_AE = trade.after.lots_AE > trade.before.lots_AE
     is_short_AE = trade.after.cash_E < row.buy * trade.tables.lots_per_share
-    return (is_wanted_AE & ~is_bought_AE & is_short_AE).sum(0)
+    unaffordable_E: np.ndarray = (is_wanted_AE & ~is_bought_AE & is_short_AE).sum(0)
+    return unaffordable_E
 
 
 def _per_equity(values_RE: np.ndarray, before_RE: np.ndarray) -> np.ndarray:
