@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 
+from flows.console import DEFAULT_PARAMS, Params, Set, errors, escaped, load, out
+from flows.env_commands import env
 from podracer.errors import NotFinalError, PodracerError
 
 if TYPE_CHECKING:
-    from podracer.config import PodracerSettings
     from podracer.market.quality import QualityReport
     from podracer.pipeline.runs import Outcome
 
@@ -28,21 +28,14 @@ data = typer.Typer(help="Datasets.", no_args_is_help=True)
 config = typer.Typer(help="Settings.", no_args_is_help=True)
 stage = typer.Typer(help="DVC stages: the steps of a run without Prefect.", hidden=True)
 app.add_typer(data, name="data")
+app.add_typer(env, name="env")
 app.add_typer(config, name="config")
 app.add_typer(stage, name="stage")
 
-out = Console()
-errors = Console(stderr=True)
 INTERRUPTED = 130
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NOT_YET = 3
 PREFECT_HOME = Path("store") / "prefect"
-
-Params = Annotated[Path, typer.Option("--params", "-p", help="Settings file.")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", "-s", help="Override a setting: pod.steps=50000.")
-]
-DEFAULT_PARAMS = Path("params.yaml")
 
 
 def main() -> None:
@@ -50,16 +43,16 @@ def main() -> None:
     try:
         app()
     except NotFinalError as error:
-        errors.print(f"[yellow]skipped:[/] {_escaped(str(error))}", soft_wrap=True)
+        errors.print(f"[yellow]skipped:[/] {escaped(str(error))}", soft_wrap=True)
         sys.exit(NOT_YET)
     except PodracerError as error:
-        errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+        errors.print(f"[bold red]error:[/] {escaped(str(error))}", soft_wrap=True)
         sys.exit(2)
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
         errors.print(
-            f"[bold red]error:[/] the disk is full ({_escaped(str(error))}). What was there is as it "
+            f"[bold red]error:[/] the disk is full ({escaped(str(error))}). What was there is as it "
             f"was; free some space and run again.",
             soft_wrap=True,
         )
@@ -68,18 +61,6 @@ def main() -> None:
         if end.code == INTERRUPTED:  # what Typer makes of Ctrl-C
             errors.print("stopped; finished pods are kept, run again to go on", style="bold red")
         raise
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
-def _load(params: Path, overrides: list[str] | None) -> "PodracerSettings":
-    from podracer.config import load_settings
-
-    return load_settings(params, overrides or [])
 
 
 @app.command()
@@ -95,7 +76,7 @@ def run(
     from podracer.pipeline.preflight import preflight
 
     started = time.perf_counter()
-    settings = _load(params, set_)
+    settings = load(params, set_)
     known = preflight(settings)
     if known.remark:
         out.print(f"[dim]{known.remark}[/]")
@@ -107,7 +88,7 @@ def run(
 
         state = retrain(settings, force=force, return_state=True)
         if state.name == "Skipped" and state.data is None:
-            out.print(f"[yellow]skipped:[/] {_escaped(str(state.message))}", soft_wrap=True)
+            out.print(f"[yellow]skipped:[/] {escaped(str(state.message))}", soft_wrap=True)
             raise typer.Exit(NOT_YET)
         outcome: Outcome = state.result()  # type: ignore[assignment]
     if state.name == "Skipped":
@@ -145,7 +126,7 @@ def ingest(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     from podracer.pipeline import datasets
     from podracer.pipeline.preflight import preflight
 
-    settings = _load(params, set_)
+    settings = load(params, set_)
     preflight(settings)
     with prefect_server(PREFECT_HOME):
         from flows.ingest import ingest as flow
@@ -163,7 +144,7 @@ def tournament(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     from podracer.pipeline import runs
     from podracer.pipeline.preflight import preflight
 
-    settings = _load(params, set_)
+    settings = load(params, set_)
     dataset_hash = preflight(settings).dataset_hash
     folder = runs.run_folder(settings, dataset_hash)
     if runs.has_champion(settings, dataset_hash):
@@ -189,7 +170,7 @@ def leaderboard(
     from podracer.leaderboard.board import read_board
     from podracer.tournament.entry import leaderboard_json
 
-    settings = _load(params, set_)
+    settings = load(params, set_)
     entries = read_board(settings.store, settings.name)
     if as_json:
         sys.stdout.write(leaderboard_json(entries))
@@ -214,7 +195,7 @@ def backtest(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     from podracer.pipeline import runs
     from podracer.pipeline.preflight import preflight
 
-    settings = _load(params, set_)
+    settings = load(params, set_)
     runs.require_tournament(settings, preflight(settings).dataset_hash)
     with prefect_server(PREFECT_HOME):
         from flows.backtest import backtest as flow
@@ -234,7 +215,7 @@ def serve(
     """Serve the retrain and backtest deployments until stopped."""
     from flows.server import prefect_server
 
-    settings = _load(params, set_)
+    settings = load(params, set_)
     with prefect_server(PREFECT_HOME, port) as url:
         from flows.deploy import serve_deployments
 
@@ -299,7 +280,7 @@ def data_check(
     from podracer.market.quality import check
     from podracer.market.sources.bundled import datasets
 
-    settings = _load(params, set_).data
+    settings = load(params, set_).data
     if what is not None:
         is_bundled = what in {d.name for d in datasets()}
         named = {"source": "bundled", "dataset": what} if is_bundled else {"source": "file"}
@@ -311,7 +292,7 @@ def data_check(
         return
     _print_quality(report)
     for note in raw.defects:
-        out.print(f"known: {_escaped(note)}", soft_wrap=True)
+        out.print(f"known: {escaped(note)}", soft_wrap=True)
 
 
 def _print_quality(report: "QualityReport") -> None:
@@ -321,14 +302,14 @@ def _print_quality(report: "QualityReport") -> None:
         soft_wrap=True,
     )
     for tic, kind, detail in report.failures:
-        out.print(f"[yellow]not delivered:[/] {tic}, {kind}: {_escaped(detail)}", soft_wrap=True)
+        out.print(f"[yellow]not delivered:[/] {tic}, {kind}: {escaped(detail)}", soft_wrap=True)
     if not report.findings:
         out.print("no finding")
         return
     table = Table("rule", "cells", "names", "done", "the first")
     for first, cells, names in report.by_rule():
         example = f"{first.tic} {first.date}: {first.value}, expected {first.expected}"
-        table.add_row(first.rule, str(cells), str(names), first.done, _escaped(example))
+        table.add_row(first.rule, str(cells), str(names), first.done, escaped(example))
     out.print(table)
 
 
@@ -343,7 +324,7 @@ def data_diff(
 
     one, other = (read_snapshot(find_snapshot(name)) for name in (older, newer))
     for line in difference(one, other).lines():
-        out.print(_escaped(line), soft_wrap=True, highlight=False)
+        out.print(escaped(line), soft_wrap=True, highlight=False)
 
 
 @config.command("explain")
@@ -352,10 +333,10 @@ def config_explain(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     from podracer.config import explain
 
     table = Table(Column("setting", no_wrap=True), "value", "meaning")
-    for key, value, meaning in explain(_load(params, set_)):
+    for key, value, meaning in explain(load(params, set_)):
         shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
         shown = "null" if value is None else shown
-        table.add_row(key, _escaped(shown), _escaped(meaning))
+        table.add_row(key, escaped(shown), escaped(meaning))
     out.print(table)
 
 
@@ -372,7 +353,7 @@ def stage_ingest() -> None:
     """Write data/raw/current."""
     from flows import stages
 
-    stages.ingest(_load(DEFAULT_PARAMS, None))
+    stages.ingest(load(DEFAULT_PARAMS, None))
 
 
 @stage.command("features")
@@ -380,7 +361,7 @@ def stage_features() -> None:
     """Write data/features/current."""
     from flows import stages
 
-    stages.features(_load(DEFAULT_PARAMS, None))
+    stages.features(load(DEFAULT_PARAMS, None))
 
 
 @stage.command("tournament")
@@ -388,7 +369,7 @@ def stage_tournament() -> None:
     """Write pipeline/leaderboard.json and pipeline/generations.json."""
     from flows import stages
 
-    stages.tournament(_load(DEFAULT_PARAMS, None))
+    stages.tournament(load(DEFAULT_PARAMS, None))
 
 
 @stage.command("backtest")
@@ -396,4 +377,4 @@ def stage_backtest() -> None:
     """Write pipeline/metrics.json, pipeline/equity.csv and pipeline/report.html."""
     from flows import stages
 
-    stages.backtest(_load(DEFAULT_PARAMS, None))
+    stages.backtest(load(DEFAULT_PARAMS, None))

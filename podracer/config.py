@@ -197,7 +197,9 @@ def _plain(value: Any) -> Any:
 
 def _explain(error: ValidationError, tree: Any, path: Path, overrides: Sequence[str]) -> str:
     """Say in one line where the first problem is, what came, and what was expected."""
-    first = error.errors(include_url=False)[0]
+    found = error.errors(include_url=False)
+    # A mistyped key is both unknown and missing under its right name.
+    first = next((e for e in found if e["type"] == "extra_forbidden"), found[0])
     keys = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
     dotted = ".".join(keys)
     where = f"{path}:{line}" if (line := _line_of(tree, keys)) else str(path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from podracer.envs import rule
 from podracer.envs.backends import Backend, Decision, numba_backend, table_rows
 from podracer.envs.costs import TERMS, Trade
 from podracer.envs.policies import Policy
@@ -132,13 +133,16 @@ def rollout(
 
 
 def _unaffordable(trade: Trade, decision: Decision, weights_AE: np.ndarray) -> np.ndarray:
-    """Count buys of which the account's cash at the fill pays for not even one share."""
+    """Count buys of a share or more, or by an account smaller than one, that bought none for want of cash."""
     row = table_rows(trade.tables, trade.row_B, len(trade.after.cash_E))
     gap_AE = decision.wanted_AE.astype(np.float64)
     if decision.kind == "weights":
         gap_AE = gap_AE - weights_AE
         gap_AE = np.where(gap_AE >= decision.band_E, gap_AE, 0.0)
-    is_wanted_AE = (gap_AE * decision.scale_E > 0) & row.visible & row.fillable & ~row.exit
+    share_AE = row.close * trade.tables.lots_per_share
+    equity_E = rule.equity(trade.before.cash_E, trade.before.lots_AE, row.close)
+    reaches_AE = gap_AE * decision.scale_E * np.maximum(equity_E, share_AE) >= share_AE
+    is_wanted_AE = reaches_AE & (gap_AE > 0) & row.visible & row.fillable & ~row.exit
     is_bought_AE = trade.after.lots_AE > trade.before.lots_AE
     is_short_AE = trade.after.cash_E < row.buy * trade.tables.lots_per_share
     unaffordable_E: np.ndarray = (is_wanted_AE & ~is_bought_AE & is_short_AE).sum(0)
