@@ -5,17 +5,17 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Column, Table
 
 from flows.console import DEFAULT_PARAMS, Params, Set, errors, escaped, load, out
+from flows.data_commands import data, print_quality
 from flows.env_commands import env
 from podracer.errors import NotFinalError, PodracerError
 
 if TYPE_CHECKING:
-    from podracer.market.quality import QualityReport
     from podracer.pipeline.runs import Outcome
 
 app = typer.Typer(
@@ -24,7 +24,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-data = typer.Typer(help="Datasets.", no_args_is_help=True)
 config = typer.Typer(help="Settings.", no_args_is_help=True)
 stage = typer.Typer(help="DVC stages: the steps of a run without Prefect.", hidden=True)
 app.add_typer(data, name="data")
@@ -132,7 +131,7 @@ def ingest(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
         from flows.ingest import ingest as flow
 
         market, dvc_hash = flow(settings)
-    _print_quality(datasets.read_quality(market))
+    print_quality(datasets.read_quality(market))
     out.print(f"market {market}, DVC hash {dvc_hash}", soft_wrap=True)
 
 
@@ -189,6 +188,34 @@ def leaderboard(
 
 
 @app.command()
+def enter(
+    sb3: Annotated[Path, typer.Option(help="The zip that Stable-Baselines3's model.save() wrote.")],
+    algorithm: Annotated[str, typer.Option(help="ppo, a2c, sac, td3 or ddpg.")],
+    name: Annotated[str | None, typer.Option(help="On the leaderboard; the file's name.")] = None,
+    net_arch: Annotated[
+        str | None, typer.Option(help="Hidden layers as 64,64; SB3's default if left out.")
+    ] = None,
+    activation: Annotated[str | None, typer.Option(help="tanh or relu; SB3's default.")] = None,
+    stack: Annotated[int, typer.Option(help="Observations side by side.")] = 1,
+    params: Params = DEFAULT_PARAMS,
+    set_: Set = None,
+) -> None:
+    """Enter a policy that Stable-Baselines3 trained into the finished tournament, as a guest."""
+    from podracer.pipeline import datasets, runs
+    from podracer.pipeline.guests import declare, enter
+    from podracer.pipeline.preflight import preflight
+
+    settings = load(params, set_)
+    guest = declare(sb3, algorithm, net_arch, activation, stack, name)
+    runs.require_tournament(settings, preflight(settings).dataset_hash)
+    market = datasets.features(settings, datasets.ingest(settings))
+    entry = enter(settings, market, guest)
+    score = f"{entry.score:.4f}" if entry.score is not None else entry.reason
+    out.print(f"{entry.name}: score {score}; it counts as a trial of this window")
+    leaderboard(params, set_)
+
+
+@app.command()
 def backtest(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     """Backtest the champion of the finished tournament and write its report."""
     from flows.server import prefect_server
@@ -240,91 +267,6 @@ def doctor(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     out.print(table)
     if not all(f.is_fine for f in findings):
         raise typer.Exit(1)
-
-
-@data.command("list")
-def data_list() -> None:
-    """Show the bundled datasets."""
-    from podracer.market.sources.bundled import datasets
-
-    for dataset in datasets():
-        facts = dataset.facts
-        table = Table(show_header=False, title=f"{dataset.name}: {dataset.title}", width=100)
-        first, last = facts["span"]
-        rows: dict[str, Any] = {
-            "span": f"{first} … {last}, {facts['tickers']} tickers",
-            "columns": ", ".join(facts["columns"]),
-            "adjustment": facts["adjustment"],
-            "survivorship": facts["survivorship"],
-            "known defects": "; ".join(facts["known_defects"]) or "none found",
-            "source": facts["source"],
-            "licence": facts["licence"],
-            "windows": "\n".join(f"{k}: {v}" for k, v in facts["default_windows"].items()),
-        }
-        for key, value in rows.items():
-            table.add_row(key, value)
-        out.print(table)
-
-
-@data.command("check")
-def data_check(
-    what: Annotated[
-        str | None, typer.Argument(help="A CSV or parquet file, or a bundled dataset.")
-    ] = None,
-    params: Params = DEFAULT_PARAMS,
-    set_: Set = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Every cell, machine-readable.")] = False,
-) -> None:
-    """Pass prices through the quality gate alone; those of params.yaml if none are named."""
-    from podracer.market.loading import load_raw
-    from podracer.market.quality import check
-    from podracer.market.sources.bundled import datasets
-
-    settings = load(params, set_).data
-    if what is not None:
-        is_bundled = what in {d.name for d in datasets()}
-        named = {"source": "bundled", "dataset": what} if is_bundled else {"source": "file"}
-        settings = settings.model_copy(update=named | {"path": Path(what)})
-    raw, _ = load_raw(settings)
-    _, report = check(raw, settings.quality)
-    if as_json:
-        sys.stdout.write(report.to_json() + "\n")
-        return
-    _print_quality(report)
-    for note in raw.defects:
-        out.print(f"known: {escaped(note)}", soft_wrap=True)
-
-
-def _print_quality(report: "QualityReport") -> None:
-    out.print(
-        f"{report.name}: {len(report.tickers)} tickers, {report.first} … {report.last}, "
-        f"{report.rows_used:,} of {report.rows_in:,} rows can be traded",
-        soft_wrap=True,
-    )
-    for tic, kind, detail in report.failures:
-        out.print(f"[yellow]not delivered:[/] {tic}, {kind}: {escaped(detail)}", soft_wrap=True)
-    if not report.findings:
-        out.print("no finding")
-        return
-    table = Table("rule", "cells", "names", "done", "the first")
-    for first, cells, names in report.by_rule():
-        example = f"{first.tic} {first.date}: {first.value}, expected {first.expected}"
-        table.add_row(first.rule, str(cells), str(names), first.done, escaped(example))
-    out.print(table)
-
-
-@data.command("diff")
-def data_diff(
-    older: Annotated[str, typer.Argument(help="A snapshot: its folder, or the start of its hash.")],
-    newer: Annotated[str, typer.Argument(help="Another one.")],
-) -> None:
-    """Show what changed between two versions of the same prices."""
-    from podracer.market.diff import difference
-    from podracer.market.snapshot import find_snapshot, read_snapshot
-
-    one, other = (read_snapshot(find_snapshot(name)) for name in (older, newer))
-    for line in difference(one, other).lines():
-        out.print(escaped(line), soft_wrap=True, highlight=False)
 
 
 @config.command("explain")

@@ -50,12 +50,6 @@ class FrozenAgents:
     sizes: Dimensions
     settings: EnvSettings
 
-    @property
-    def observation_width(self) -> int:
-        """Columns of an observation: cash and holdings, asset features, market features."""
-        A, K, F = self.sizes[:3]
-        return 1 + A + A * K + F
-
     def policy(self, market: Market) -> EnsemblePolicy:
         """Return the agents' average as a policy on a market.
 

@@ -7,7 +7,7 @@ does both.
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -84,6 +84,7 @@ def open_face(
     market: str | Path | Market = "us20",
     env: EnvSettings | Mapping[str, Any] | None = None,
     window: WindowName | Window = "train",
+    windows: Mapping[str, Window] | None = None,
     num_envs: int = 1,
     cohorts: int | None = None,
     stack: int = 1,
@@ -95,6 +96,7 @@ def open_face(
             A folder or a market that is not bundled is cut into 60 % train, 20 % selection, 20 % lockbox.
         env: the declared environment; ours by default.
         window: its name, or its bars.
+        windows: by name, in place of the market's own; features are scaled on `train`.
         num_envs: E.
         cohorts: B; every environment has sessions of its own if None. Fewer cohorts are faster.
         stack: observations side by side.
@@ -103,11 +105,12 @@ def open_face(
         ConfigError: if the market or the window is not known, or settings do not fit it.
     """
     if isinstance(market, Market):
-        opened, windows = _with_windows(market)
+        opened, own = _with_windows(market)
     elif Path(market).is_dir():
-        opened, windows = _with_windows(open_market(Path(market)))
+        opened, own = _with_windows(open_market(Path(market)))
     else:
-        opened, windows = _named_market(str(market))
+        opened, own = _named_market(str(market))
+    windows = windows or own
     settings = env if isinstance(env, EnvSettings) else EnvSettings(**(env or {}))
     if isinstance(window, str) and window not in windows:
         raise ConfigError(f"window: expected {', '.join(windows)} or a Window, got {window!r}.")
@@ -116,13 +119,27 @@ def open_face(
     return StockTrading(opened, settings, chosen, scaler, num_envs, cohorts, stack)
 
 
-def single_spaces(face: StockTrading) -> tuple[spaces.Box, spaces.Space[Any]]:
+class Sizes(NamedTuple):
+    """What the spaces of one environment follow from."""
+
+    limit: float
+    width: int
+    num_actions: int
+    mode: str
+
+
+def sizes_of(face: StockTrading) -> Sizes:
+    """Return the sizes of a face."""
+    width = face.observation.shape[1]
+    return Sizes(face.observations.limit, width, face.num_actions, face.settings.action.mode)
+
+
+def single_spaces(sizes: Sizes) -> tuple[spaces.Box, spaces.Space[Any]]:
     """Return the observation and the action space of one environment."""
-    limit, width = face.observations.limit, face.observation.shape[1]
-    observation = spaces.Box(-limit, limit, (width,), np.float32)
-    if face.settings.action.mode == "discrete":
-        return observation, spaces.MultiDiscrete([3] * face.num_actions)
-    return observation, spaces.Box(-1.0, 1.0, (face.num_actions,), np.float32)
+    observation = spaces.Box(-sizes.limit, sizes.limit, (sizes.width,), np.float32)
+    if sizes.mode == "discrete":
+        return observation, spaces.MultiDiscrete([3] * sizes.num_actions)
+    return observation, spaces.Box(-1.0, 1.0, (sizes.num_actions,), np.float32)
 
 
 class TradingFace(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -133,7 +150,7 @@ class TradingFace(gymnasium.Env[np.ndarray, np.ndarray]):
     def __init__(self, render_mode: str | None = None, **arguments: Any) -> None:
         self.render_mode = render_mode
         self.face = open_face(**arguments)
-        self.observation_space, self.action_space = single_spaces(self.face)
+        self.observation_space, self.action_space = single_spaces(sizes_of(self.face))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -177,7 +194,7 @@ class TradingVectorFace(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.num_envs = num_envs
         self.render_mode = render_mode
         self.face = open_face(num_envs=num_envs, **arguments)
-        self.single_observation_space, self.single_action_space = single_spaces(self.face)
+        self.single_observation_space, self.single_action_space = single_spaces(sizes_of(self.face))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._generators: list[np.random.Generator] = []

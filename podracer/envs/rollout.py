@@ -133,7 +133,7 @@ def rollout(
 
 
 def _unaffordable(trade: Trade, decision: Decision, weights_AE: np.ndarray) -> np.ndarray:
-    """Count buys of a share or more, or by an account smaller than one, that bought none for want of cash."""
+    """Count buys of a share or more that bought none for want of cash; also of accounts below a share."""
     row = table_rows(trade.tables, trade.row_B, len(trade.after.cash_E))
     gap_AE = decision.wanted_AE.astype(np.float64)
     if decision.kind == "weights":

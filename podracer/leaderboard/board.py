@@ -19,7 +19,7 @@ from mlflow.entities import Metric, Param
 from mlflow.models import ModelSignature
 from mlflow.types import Schema, TensorSpec
 
-from podracer.envs.frozen_agents import FrozenAgents, load_agents
+from podracer.envs.frozen_agents import load_agents
 from podracer.errors import LeaderboardError
 from podracer.leaderboard.settings import StoreSettings
 from podracer.leaderboard.store import experiment_id, open_store
@@ -27,7 +27,8 @@ from podracer.tournament.entry import Entry, ranked
 from podracer.tournament.orchestrator import GenerationSummary
 from podracer.tournament.updater import update
 
-MODEL_CODE = Path(__file__).with_name("agent_model.py")
+AGENT_CODE = Path(__file__).with_name("agent_model.py")
+GUEST_CODE = Path(__file__).with_name("guest_model.py")
 REQUIREMENTS = [
     f"{name}=={version(name)}" for name in ("numpy", "safetensors", "numba", "pydantic")
 ]
@@ -199,46 +200,94 @@ class MlflowBoard:
         number = self._versions[entry.name].version
         self._client.set_model_version_tag(self.identity.model, number, "board", state)
 
+    def welcome(
+        self, entry: Entry, algorithm: str, observations_XO: np.ndarray, actions_XN: np.ndarray
+    ) -> int:
+        """Register a guest; an earlier one of its name with other weights leaves the board.
+
+        Args:
+            entry: with the guest's score.
+            algorithm: that trained it.
+            observations_XO: a batch.
+            actions_XN: what the guest does there; the registered model must do the same.
+
+        Returns:
+            Its version.
+        """
+        for found in self._found():
+            if found.tags["kind"] == "guest" and found.tags["agent"] == entry.name:
+                if found.tags["weights_hash"] == entry.weights_hash:
+                    return int(found.version)
+                self._client.set_model_version_tag(
+                    self.identity.model, found.version, "board", EVICTED
+                )
+        model = _Model(
+            GUEST_CODE,
+            [(entry.checkpoint, entry.name)],
+            observations_XO,
+            actions_XN,
+            [*REQUIREMENTS, f"stable-baselines3=={version('stable-baselines3')}"],
+        )
+        tags = _tags(entry) | {"kind": "guest", "algorithm": algorithm}
+        with mlflow.start_run(run_id=self.run_id):
+            return int(self._log(entry.name, model, tags).version)
+
     def _register(self, name: str, members: Sequence[Entry], tags: dict[str, str]) -> Any:
         agents = load_agents([m.checkpoint for m in members])
+        model = _Model(
+            AGENT_CODE,
+            [(m.checkpoint, f"{rank:03d}-{m.name}") for rank, m in enumerate(members)],
+            self._observations,
+            agents.desired_weights(self._observations),
+            REQUIREMENTS,
+        )
+        return self._log(name, model, tags)
+
+    def _log(self, name: str, model: "_Model", tags: dict[str, str]) -> Any:
+        """Log a model, check that it acts as it should, and make it a version."""
         with tempfile.TemporaryDirectory() as folder:
-            for rank, member in enumerate(members):
-                _copy_checkpoint(member.checkpoint, Path(folder), f"{rank:03d}-{member.name}")
+            for stem, called in model.checkpoints:
+                _copy_checkpoint(stem, Path(folder), called)
             info = mlflow.pyfunc.log_model(
                 name=name,
-                python_model=str(MODEL_CODE),
+                python_model=str(model.code),
                 artifacts={"agents": folder},
-                signature=_signature(agents),
-                input_example=self._observations,
-                pip_requirements=REQUIREMENTS,
+                signature=model.signature,
+                input_example=model.observations_XO,
+                pip_requirements=model.requirements,
             )
-        self._check(info.model_uri, agents, name)
-        number = self._client.create_model_version(
+        found = mlflow.pyfunc.load_model(info.model_uri).predict(model.observations_XO)
+        if not np.array_equal(model.actions_XN, found):
+            raise LeaderboardError(
+                f"model {name}: loaded back it acts differently (by up to "
+                f"{np.abs(model.actions_XN - found).max():.1e}). Its store may be damaged: "
+                f"{info.model_uri}"
+            )
+        return self._client.create_model_version(
             self.identity.model,
             info.model_uri,
             self.run_id,
             tags={"run": self.identity.run} | self.identity.tags | tags,
             model_id=info.model_id,
         )
-        return number
-
-    def _check(self, uri: str, agents: FrozenAgents, name: str) -> None:
-        """Load the model back and compare its actions with the agents' own."""
-        model = mlflow.pyfunc.load_model(uri)
-        expected = agents.desired_weights(self._observations)
-        found = model.predict(self._observations)
-        if not np.array_equal(expected, found):
-            raise LeaderboardError(
-                f"model {name}: loaded back it acts differently (by up to "
-                f"{np.abs(expected - found).max():.1e}). Its store may be damaged: {uri}"
-            )
 
 
-def _signature(agents: FrozenAgents) -> ModelSignature:
-    return ModelSignature(
-        inputs=Schema([TensorSpec(np.dtype(np.float32), (-1, agents.observation_width))]),
-        outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, agents.sizes.num_assets))]),
-    )
+@dataclass(frozen=True)
+class _Model:
+    """What is logged: code, checkpoints under their names, and how it acts on a batch."""
+
+    code: Path
+    checkpoints: Sequence[tuple[Path, str]]
+    observations_XO: np.ndarray
+    actions_XN: np.ndarray
+    requirements: list[str]
+
+    @property
+    def signature(self) -> ModelSignature:
+        """Shapes and types of a batch of observations and of actions."""
+        batches = (self.observations_XO, self.actions_XN)
+        inputs, outputs = (TensorSpec(b.dtype, (-1, b.shape[1])) for b in batches)
+        return ModelSignature(inputs=Schema([inputs]), outputs=Schema([outputs]))
 
 
 def _copy_checkpoint(stem: Path, folder: Path, name: str) -> None:
