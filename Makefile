@@ -6,7 +6,7 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export DVC_NO_ANALYTICS = true
 
-.PHONY: setup run test check slow bench
+.PHONY: setup run test check slow bench peers
 
 setup: .venv/ready
 
@@ -36,3 +36,8 @@ bench: setup
 	$(BIN)/python -m benchmarks.train_pairs
 	$(BIN)/python -m benchmarks.data_pairs
 	$(BIN)/python -m benchmarks.minute_market
+
+# The environments of FinRL and ElegantRL, to compare with; without what they pull in.
+peers: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps finrl==0.3.7 elegantrl==0.3.6
+	$(BIN)/python -m benchmarks.peers_env

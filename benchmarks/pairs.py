@@ -71,8 +71,8 @@ def run(
             print(f"{name:46s} {rate:14,.0f} steps per CPU second")
         for row in rows:
             print(
-                f"{row['case']}: {row['median']:.1f}x ({row['least']:.1f}-{row['most']:.1f}), "
-                f"floor {row['floor']}, goal {row['goal']}"
+                f"{row['case']}: {row['median']:.3g}x ({row['least']:.3g}-{row['most']:.3g}), "
+                f"floor {row['floor']:g}, goal {row['goal']:.3g}"
             )
     if any(row["median"] < row["floor"] for row in rows):
         sys.exit(1)

@@ -35,7 +35,7 @@ class FlatObservations:
     """Flat observations: account, asset columns asset by asset, market columns; float32.
 
     Attributes:
-        shared_DO: what all accounts see of a session, scaled.
+        shared_DO: what all accounts see of a session, scaled and clipped.
         tables: the declared columns.
         limit: every column is clipped to ± this.
     """
@@ -50,12 +50,16 @@ class FlatObservations:
         """O."""
         return self.num_account + self.shared_DO.shape[1]
 
-    def at(self, session_E: np.ndarray, view: AccountView) -> np.ndarray:
-        """Return what E accounts see after the close of their sessions (E, O)."""
-        seen_EO = np.empty((len(session_E), self.width), dtype=np.float32)
-        seen_EO[:, : self.num_account] = self.tables.account.columns(view).T
-        seen_EO[:, self.num_account :] = self.shared_DO[session_E]
-        return np.clip(seen_EO, -self.limit, self.limit, out=seen_EO)
+    def at(self, session_B: np.ndarray, view: AccountView) -> np.ndarray:
+        """Return what E accounts, in blocks of one session each, see after its close (E, O)."""
+        num_envs = len(view.equity_E)
+        seen_BEO = np.empty((len(session_B), num_envs // len(session_B), self.width), np.float32)
+        # Written block by block: the row of a session is read once.
+        seen_BEO[:, :, self.num_account :] = self.shared_DO[session_B][:, None]
+        seen_EO = seen_BEO.reshape(num_envs, self.width)
+        account_SE = np.clip(self.tables.account.columns(view), -self.limit, self.limit)
+        seen_EO[:, : self.num_account] = account_SE.T
+        return seen_EO
 
 
 def flat_observations(market: Market, settings: EnvSettings, scaler: Scaler) -> FlatObservations:
@@ -63,10 +67,12 @@ def flat_observations(market: Market, settings: EnvSettings, scaler: Scaler) -> 
     tables = observation_tables(market, settings)
     num_sessions, num_assets = market.price_DA.shape
     asset_DO = tables.asset_DAK.reshape(num_sessions, -1)
+    shared_DO = np.concatenate([asset_DO, scaler.apply(tables.market_DF)], axis=1)
+    limit = max(LARGEST_SCORE, num_assets / 2)
     return FlatObservations(
-        np.concatenate([asset_DO, scaler.apply(tables.market_DF)], axis=1),
+        np.clip(shared_DO, -limit, limit),
         tables,
-        max(LARGEST_SCORE, num_assets / 2),
+        limit,
         len(tables.account.names(market.tickers)),
     )
 
@@ -94,15 +100,15 @@ def decide(action_EN: np.ndarray, visible_AE: np.ndarray, settings: EnvSettings)
     if action.mode == "discrete":
         orders_AE = np.asarray(action_EN, dtype=np.float32).T - 1.0
         return decision(np.ascontiguousarray(orders_AE), np.ones(num_envs), settings)
-    clipped_NE = np.clip(np.asarray(action_EN, dtype=np.float32).T, -1.0, 1.0)
+    ordered_NE = np.ascontiguousarray(np.asarray(action_EN, dtype=np.float32).T)
+    clipped_NE = np.clip(ordered_NE, -1.0, 1.0)
     if action.mode != "weights":
-        return decision(np.ascontiguousarray(clipped_NE), np.ones(num_envs), settings)
+        return decision(clipped_NE, np.ones(num_envs), settings)
     can_hold_NE = np.ones(clipped_NE.shape, dtype=bool)
     can_hold_NE[:num_assets] = visible_AE
-    share_NE = np.exp(action.gain * clipped_NE.astype(np.float64)) * can_hold_NE
-    target_AE = share_NE[:num_assets] / np.maximum(share_NE.sum(0), 1e-300)
-    speed_E = np.full(num_envs, action.speed)
-    return decision(np.ascontiguousarray(target_AE, dtype=np.float32), speed_E, settings)
+    share_NE = np.exp(np.float32(action.gain) * clipped_NE) * can_hold_NE
+    target_AE = share_NE[:num_assets] / np.maximum(share_NE.sum(0), np.float32(1e-30))
+    return decision(target_AE, np.full(num_envs, action.speed), settings)
 
 
 class StockTrading:
@@ -170,7 +176,7 @@ class StockTrading:
     @property
     def observation(self) -> np.ndarray:
         """What the accounts see now (E, stack · O)."""
-        return self._stacked_EKO.reshape(self.num_envs, -1).copy()
+        return self._stacked_EKO.reshape(self.num_envs, -1)
 
     @property
     def equity_E(self) -> np.ndarray:
@@ -215,6 +221,7 @@ class StockTrading:
         self._reward.reset(is_new_E)
         self._termination.reset(is_new_E)
         self._previous_AE = np.where(is_new_E, 0.0, self._previous_AE)
+        self._stacked_EKO = self._stacked_EKO.copy()
         self._stacked_EKO[is_new_E] = self._seen()[is_new_E, None]
 
     def step(self, action_EN: np.ndarray) -> Outcome:
@@ -235,8 +242,9 @@ class StockTrading:
             self._env.initial_value,
             lambda: trade.costs().traded_E,
         )
-        self._stacked_EKO[:, :-1] = self._stacked_EKO[:, 1:]
-        self._stacked_EKO[:, -1] = self._seen()
+        # A new array each step: what was handed out stays what it was.
+        seen_E1O, older = self._seen()[:, None], self._stacked_EKO[:, 1:]
+        self._stacked_EKO = np.concatenate([older, seen_E1O], axis=1) if older.size else seen_E1O
         return Outcome(
             self._reward(earned),
             self._termination(self._view()),
@@ -248,4 +256,4 @@ class StockTrading:
         return AccountView(env.weights_AE, env.equity_E, env.initial_value, self._previous_AE)
 
     def _seen(self) -> np.ndarray:
-        return self.observations.at(self.session_E, self._view())
+        return self.observations.at(self._env.session_B, self._view())

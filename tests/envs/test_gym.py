@@ -64,7 +64,7 @@ def test_an_episode_equals_the_rollout_of_the_same_decisions(market):
     targets, equity = np.zeros((200, 3)), [1e6]
     for t in range(5, 59):
         action = rng.uniform(-1, 1, 3).astype(np.float32)
-        held = np.exp(2.0 * action.astype(np.float64)) * market.tradable_DA[t]
+        held = np.exp(np.float32(2.0) * action) * market.tradable_DA[t]
         targets[t] = held / held.sum()
         *_, terminated, truncated, info = env.step(action)
         equity.append(info["equity"])
