@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from benchmarks.env_pairs import E, SESSIONS, targets, walk, with_volume
+from benchmarks.env_pairs import SESSIONS, E, targets, walk, with_volume
 from benchmarks.pairs import Ratio, arguments, run
 from podracer.envs.backends import Decision
 from podracer.envs.settings import ActionSettings, EnvSettings

@@ -118,6 +118,12 @@ class PodracerSettings(Settings):
                 "env.action.mode: pods train continuous actions; use weights, notional or shares "
                 "(the Gymnasium faces take discrete)"
             )
+        seen = [KNOWN_OBSERVATIONS[name].scope for name in self.env.observations.chosen()]
+        if self.pod.network.head and "asset" not in seen:
+            raise ValueError(
+                "pod.network.head: it reads asset columns, and env.observations names none; add "
+                "asset_features, or set pod.network.head to false and pod.network.mlp_hidden above 0"
+            )
         for name in self.env.observations.chosen():
             if KNOWN_OBSERVATIONS[name].needs_history:
                 raise ValueError(

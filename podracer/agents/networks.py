@@ -85,7 +85,7 @@ class Parameters:
         offset = 0
         for name, shape in shapes.items():
             size = math.prod(shape)
-            self._views[name] = flat_PW[:, offset : offset + size].reshape(-1, *shape)
+            self._views[name] = flat_PW[:, offset : offset + size].reshape(len(flat_PW), *shape)
             offset += size
 
     def __getitem__(self, name: str) -> Tensor:
@@ -113,7 +113,7 @@ def initial_weights(
             values.fill_(math.log(std))
         elif len(shape) == 2 and "bias" not in name:
             scale = 0.01 if name in ("head_linear", "head_out", "mlp_out") else 1.0
-            values = torch.randn(shape, generator=generator) * (scale / math.sqrt(shape[0]))
+            values = torch.randn(shape, generator=generator) * (scale / math.sqrt(max(shape[0], 1)))
         parts.append(values.flatten())
     return torch.cat(parts)
 

@@ -10,7 +10,9 @@ import torch
 
 from podracer.agents import checkpoint
 from podracer.agents.settings import NetworkSettings, PpoHyperparameters
+from podracer.envs.frozen_agents import load_agents
 from podracer.envs.observation import observe
+from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables
 from podracer.errors import CheckpointError, DeviceError, MarketDataError, PodError
@@ -175,6 +177,35 @@ def test_devices_that_cannot_be_had_are_refused_and_auto_falls_back_visibly():
     assert "using the CPU" in remark
     with pytest.raises(DeviceError, match=r"pod\.device: cuda was asked for, but"):
         resolve_device("cuda")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"action": {"mode": "notional"}, "shares": "fractional"},
+        {"action": {"mode": "shares", "max_trade_shares": 500}},
+        {
+            "action": {"cash_action": True},
+            "rewards": {"differential_sharpe": {}, "turnover_penalty": {"weight": 0.1}},
+            "terminations": {"drawdown_limit": {"fraction": 0.02}},
+            "episode": {"cost_scales": [0.5, 2]},
+            "observations": {"asset_features": {}, "cash": {}},
+            "cash_rate": 0.03,
+        },
+    ],
+)
+def test_a_pod_trains_in_any_declared_environment(market, tmp_path, declared):
+    chosen = spec(
+        market, tmp_path, 2, network=NetworkSettings(mlp_hidden=8, critic_hidden=8)
+    ).model_copy(update={"env": EnvSettings(**declared)})
+    result = pod.train(chosen)
+    assert all(a.failure is None and a.has_traded for a in result.agents)
+    first, second = (a.selection_returns_R for a in result.agents)
+    assert not np.array_equal(first, second)
+    agents = load_agents([result.agents[0].checkpoint])
+    opened = open_market(market)
+    again = rollout(agents.policy(opened), opened, WINDOWS.selection, chosen.env)
+    assert np.array_equal(again.returns_RE[:, 0], first)
 
 
 @pytest.mark.gpu
