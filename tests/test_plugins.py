@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("plugins")
+
 PYPROJECT = """
 [build-system]
 requires = ["setuptools"]
@@ -90,7 +92,12 @@ def site(tmp_path_factory):
 
 
 def test_an_installed_package_adds_functors_with_no_edit_of_ours(site):
-    chosen = ["-s", "env.rewards={calm: {power: 2}}", "-s", "env.observations.weekday={}"]
+    chosen = [
+        "-s",
+        "env.rewards={calm: {power: 2}}",
+        "-s",
+        "env.observations={asset_features: , weekday: }",
+    ]
     shown = podracer(site, "env", "explain", *chosen)
     assert shown.returncode == 0, shown.stderr
     assert "rewards.calm" in shown.stdout
@@ -110,7 +117,7 @@ def test_an_installed_package_adds_functors_with_no_edit_of_ours(site):
 def test_the_audit_runs_on_functors_of_users_and_names_the_one_that_leaks(site):
     found = podracer(
         site, "env", "audit", "--probes", "1", "-s", "data.dataset=mega6",
-        "-s", "env.observations={cash: , weekday: , tomorrow: }",
+        "-s", "env.observations={asset_features: , weekday: , tomorrow: }",
     )  # fmt: skip
     assert found.returncode == 1, found.stderr
     lines = {line.split("│")[1].strip(): line for line in found.stdout.splitlines() if "│" in line}

@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import zipfile
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -21,10 +22,12 @@ from podracer.envs.settings import EnvSettings
 from podracer.errors import CheckpointError, ConfigError
 from podracer.market.market import open_market
 from podracer.market.windows import Window, resolve_windows
-from podracer.pipeline.guests import training_face
+from podracer.pipeline.guests import declare, training_face
 from podracer.tournament.ledger import Ledger, stretch
 from tests.conftest import market_of, random_closes
 from tests.flows.workspace import podracer, stages, workspace
+
+pytestmark = pytest.mark.xdist_group("guests")
 
 ALGORITHMS = {"ppo": PPO, "a2c": A2C, "sac": SAC, "td3": TD3, "ddpg": DDPG}
 SMALL = {"sac", "td3", "ddpg"}
@@ -58,8 +61,16 @@ def market():
 TRAIN, OTHER = Window("train", 0, 96), Window("w", 96, 150)
 
 
-@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
-@pytest.mark.parametrize("mode", ["weights", "notional"])
+@pytest.mark.parametrize(
+    ("algorithm", "mode"),
+    [
+        ("ppo", "weights"),
+        ("a2c", "notional"),
+        ("sac", "weights"),
+        ("td3", "notional"),
+        ("ddpg", "weights"),
+    ],
+)
 def test_the_evaluators_returns_are_those_of_the_models_own_predict_loop(
     algorithm, mode, market, tmp_path
 ):
@@ -222,17 +233,25 @@ def test_a_guest_is_scored_counted_and_shown(finished):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("declaration", "message"),
     [
-        (["--sb3", "gone.zip", "--algorithm", "ppo"], "gone.zip: not a model that Stable-Baselines3 saved"),
-        (["--sb3", "mine.zip", "--algorithm", "dqn"], "--algorithm: input should be 'ppo', 'a2c', 'sac', 'td3' or 'ddpg', got 'dqn'."),
-        (["--sb3", "mine.zip", "--algorithm", "ppo", "--net-arch", "64,x"], "--net-arch: input should be a valid integer"),
-        (["--sb3", "mine.zip", "--algorithm", "ppo", "--name", "../x"], "--name ../x: expected letters, digits"),
-        (["--sb3", "mine.zip", "--algorithm", "ppo", "--net-arch", "8"], "the weights are not those of ppo with net_arch (8,)"),
+        (("dqn", None, None, 1, None), r"--algorithm: input should be 'ppo', 'a2c', 'sac', 'td3' or 'ddpg', got 'dqn'\."),
+        (("ppo", "64,x", None, 1, None), "--net-arch: input should be a valid integer"),
+        (("ppo", "64", "gelu", 1, None), r"--activation: input should be 'tanh' or 'relu', got 'gelu'\."),
+        (("ppo", None, None, 0, None), "--stack: input should be greater than 0, got '0'"),
+        (("ppo", None, None, 1, "../x"), r"--name \.\./x: expected letters, digits, - and _"),
     ],
 )  # fmt: skip
-def test_wrong_declarations_end_in_one_line(finished, arguments, message):
-    done = podracer(finished[0], "enter", *arguments)
+def test_wrong_declarations_are_named_by_their_option(declaration, message):
+    algorithm, net_arch, activation, stack, name = declaration
+    with pytest.raises(ConfigError, match=message):
+        declare(Path("mine.zip"), algorithm, net_arch, activation, stack, name)
+
+
+def test_a_wrong_network_ends_in_one_line(finished):
+    done = podracer(
+        finished[0], "enter", "--sb3", "mine.zip", "--algorithm", "ppo", "--net-arch", "8"
+    )
     assert done.returncode == 2
-    assert message in done.stderr.replace("\n", "")
+    assert "the weights are not those of ppo with net_arch (8,)" in done.stderr.replace("\n", "")
     assert "Traceback" not in done.stderr
