@@ -1,10 +1,23 @@
 """`podracer run` as a user has it: a real Prefect server, MLflow, DVC and Chromium."""
 
+import contextlib
 import json
+from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
 from ruamel.yaml import YAML
+from stable_baselines3 import PPO
 
+import podracer.envs.gym
+from podracer.config import load_settings
+from podracer.envs.guests import read_weights, seat
+from podracer.envs.rollout import rollout
+from podracer.leaderboard.board import read_board
+from podracer.pipeline import datasets
+from podracer.pipeline.guests import declare, enter, training_face
+from podracer.tournament.ledger import Ledger, stretch
 from tests.conftest import chromium_page
 from tests.flows.workspace import podracer, run_folder, stages, workspace
 
@@ -90,3 +103,38 @@ def test_the_report_opens_without_errors_and_asks_the_network_for_nothing(finish
         assert "Sharpe" in page.locator("table").first.inner_text()
         # No sideways scrolling of the page itself: wide tables scroll in their own boxes.
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_guest_is_scored_counted_once_and_shown(finished):
+    folder, _ = finished
+    with contextlib.chdir(folder):
+        arguments = training_face("params.yaml")
+        trained = PPO(
+            "MlpPolicy", gymnasium.make("podracer/StockTrading-v0", **arguments), n_steps=64
+        )
+        trained.learn(64)
+        trained.save("mine.zip")
+        settings, market = load_settings(Path("params.yaml")), arguments["market"]
+        windows = arguments["windows"]
+        ledger = Ledger(settings.store.ledger)
+        seen = stretch(market.tickers, windows["selection"].return_dates(market.dates_D))
+        before = ledger.trials(seen).count
+        wrong = podracer(
+            folder, "enter", "--sb3", "mine.zip", "--algorithm", "ppo", "--net-arch", "8"
+        )
+        assert (wrong.returncode, "Traceback" in wrong.stderr) == (2, False)
+        assert "the weights are not those of ppo with net_arch (8,)" in wrong.stderr.replace(
+            "\n", ""
+        )
+        assert ledger.trials(seen).count == before
+        done = podracer(folder, "enter", "--sb3", "mine.zip", "--algorithm", "ppo")
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert "mine: score" in done.stdout
+        file = declare(Path("mine.zip"), "ppo", None, None, 1, None)
+        enter(settings, datasets.features(settings, datasets.ingest(settings)), file)
+        assert ledger.trials(seen).count == before + 1
+        (entry,) = [e for e in read_board(settings.store, settings.name) if e.name == "mine"]
+        guest = seat(file.declared, read_weights(file.path), market, windows["train"], settings.env)
+        returns = rollout(guest, market, windows["selection"], settings.env).returns_RE[:, 0]
+    expected = np.sqrt(252) * returns.mean() / returns.std(ddof=1)
+    assert entry.sharpe == pytest.approx(expected, rel=1e-6)

@@ -1,8 +1,6 @@
 """Policies that Stable-Baselines3 trained enter a finished tournament; a malicious file does not."""
 
-import contextlib
 import io
-import json
 import pickle
 import zipfile
 from pathlib import Path
@@ -13,21 +11,14 @@ import pytest
 import torch
 from stable_baselines3 import A2C, DDPG, PPO, SAC, TD3
 
-import podracer.envs.gym
-from podracer.config import load_settings
 from podracer.envs.guests import GuestSettings, build_policy, read_weights, seat
 from podracer.envs.gym import Sizes
 from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
 from podracer.errors import CheckpointError, ConfigError
-from podracer.market.market import open_market
-from podracer.market.windows import Window, resolve_windows
-from podracer.pipeline.guests import declare, training_face
-from podracer.tournament.ledger import Ledger, stretch
+from podracer.market.windows import Window
+from podracer.pipeline.guests import declare
 from tests.conftest import market_of, random_closes
-from tests.flows.workspace import podracer, stages, workspace
-
-pytestmark = pytest.mark.xdist_group("guests")
 
 ALGORITHMS = {"ppo": PPO, "a2c": A2C, "sac": SAC, "td3": TD3, "ddpg": DDPG}
 SMALL = {"sac", "td3", "ddpg"}
@@ -185,53 +176,6 @@ def test_weights_of_another_network_are_refused_with_what_to_declare(market, tmp
         )
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A finished tournament, and a model that was trained on its market."""
-    folder = workspace(tmp_path_factory.mktemp("guests") / "one")
-    done = stages(folder, "ingest", "features", "tournament")
-    assert done.returncode == 0, done.stderr
-    settings = load_settings(folder / "params.yaml")
-    market = open_market(folder / "data/features/current")
-    windows = resolve_windows(settings.windows, market.dates_D, market.meta["warmup_bars"])
-    with contextlib.chdir(folder):
-        arguments = training_face("params.yaml")
-    trained = model("ppo", gymnasium.make("podracer/StockTrading-v0", **arguments).unwrapped)
-    trained.learn(64)
-    trained.save(folder / "mine.zip")
-    return folder, market, windows, settings
-
-
-@pytest.mark.timeout(300)
-def test_a_guest_is_scored_counted_and_shown(finished):
-    folder, market, windows, settings = finished
-    ledger = Ledger(folder / "store" / "ledger")
-    seen = stretch(market.tickers, windows.selection.return_dates(market.dates_D))
-    before = ledger.trials(seen).count
-    done = podracer(folder, "enter", "--sb3", "mine.zip", "--algorithm", "ppo")
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert "mine: score" in done.stdout
-    assert ledger.trials(seen).count == before + 1
-    rows = json.loads(podracer(folder, "leaderboard", "--json").stdout)
-    (row,) = [r for r in rows if r["name"] == "mine"]
-    guest = seat(
-        GuestSettings(algorithm="ppo"),
-        read_weights(folder / "mine.zip"),
-        market,
-        windows.train,
-        settings.env,
-    )
-    returns = rollout(guest, market, windows.selection, settings.env).returns_RE[:, 0]
-    assert row["sharpe"] == pytest.approx(
-        np.sqrt(252) * returns.mean() / returns.std(ddof=1), rel=1e-6
-    )
-    again = podracer(folder, "enter", "--sb3", "mine.zip", "--algorithm", "ppo")
-    assert again.returncode == 0
-    assert ledger.trials(seen).count == before + 1
-    rows = json.loads(podracer(folder, "leaderboard", "--json").stdout)
-    assert [r["name"] for r in rows].count("mine") == 1
-
-
 @pytest.mark.parametrize(
     ("declaration", "message"),
     [
@@ -246,12 +190,3 @@ def test_wrong_declarations_are_named_by_their_option(declaration, message):
     algorithm, net_arch, activation, stack, name = declaration
     with pytest.raises(ConfigError, match=message):
         declare(Path("mine.zip"), algorithm, net_arch, activation, stack, name)
-
-
-def test_a_wrong_network_ends_in_one_line(finished):
-    done = podracer(
-        finished[0], "enter", "--sb3", "mine.zip", "--algorithm", "ppo", "--net-arch", "8"
-    )
-    assert done.returncode == 2
-    assert "the weights are not those of ppo with net_arch (8,)" in done.stderr.replace("\n", "")
-    assert "Traceback" not in done.stderr
