@@ -15,8 +15,6 @@ from podracer.envs.tables import PriceTables
 
 Kind = Literal["weights", "notional", "shares"]
 KINDS = {"weights": kernel.WEIGHTS, "notional": kernel.NOTIONAL, "shares": kernel.SHARES}
-EMPTY_2D = np.empty((0, 0))
-EMPTY = (EMPTY_2D, EMPTY_2D, np.empty(0), np.empty(0), np.empty(0))
 
 
 class Decision(NamedTuple):
@@ -93,32 +91,25 @@ def numba_backend(
 ) -> rule.Fill:
     """Advance every block by the compiled kernel."""
     num_envs = len(accounts.cash_E)
-    pending_AE = EMPTY_2D if accounts.pending_AE is None else accounts.pending_AE
-    after = np.empty(num_envs), np.empty_like(accounts.lots_AE), np.empty_like(pending_AE)
+    pending_AE = accounts.pending_AE
+    cash_E, lots_AE = np.empty(num_envs), np.empty_like(accounts.lots_AE)
+    new_pending_AE = None if pending_AE is None else np.empty_like(pending_AE)
     value_before_E = np.empty(num_envs)
     counts_2E = np.zeros((2, num_envs), dtype=np.int32)
     kernel.step(
         KINDS[decision.kind],
         row_B,
         _always(tables),
-        tuple(
-            empty if table is None else table
-            for table, empty in zip(_extras(tables), EMPTY, strict=True)
-        ),
-        (
-            tables.impact_DA is not None or tables.per_lot_D is not None,
-            tables.is_fractional,
-        ),
+        tables.extras,
+        True if tables.is_fractional else None,
         decision[:3],
-        (accounts.cash_E, accounts.lots_AE, pending_AE),
-        after,
+        accounts.cash_E,
+        accounts.lots_AE,
+        pending_AE,
+        cash_E,
+        lots_AE,
+        new_pending_AE,
         value_before_E,
         counts_2E,
     )
-    return rule.Fill(
-        after[0],
-        after[1],
-        None if accounts.pending_AE is None else after[2],
-        value_before_E,
-        *counts_2E,
-    )
+    return rule.Fill(cash_E, lots_AE, new_pending_AE, value_before_E, *counts_2E)

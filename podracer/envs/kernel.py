@@ -4,9 +4,8 @@ No fast-math: every operation is the reference's, in IEEE arithmetic, so the two
 Environments are worked through in tiles that fit the cache.
 
 Shapes: D sessions, A assets, E environments in B blocks of equal size; a block shares its row of the
-tables. `tables` are close, fill, buy, sell, fillable, visible and exit of `PriceTables`, `charges`
-the commission a lot, its minimum, and the impact table; a table that nothing needs is empty. `envs` are
-the first environment of a tile and the one after its last.
+tables. `tables` are close, fill, buy, sell, fillable, visible and exit of `PriceTables`; `envs` are the
+first environment of a tile and the one after its last.
 """
 
 import numba
@@ -15,9 +14,11 @@ import numpy as np
 TILE = 128
 WEIGHTS, NOTIONAL, SHARES = range(3)
 compiled = numba.njit(cache=True, error_model="numpy")
+# Of what only the kernel itself calls, nothing for Python's use is compiled.
+inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-@compiled
+@inner
 def _size(kind, row, tables, envs, cash_E, lots_AE, wanted_AE, scale_E, band_E, order):  # type: ignore[no-untyped-def]
     """Write the orders of a tile (A, n), in lots."""
     first, last = envs
@@ -45,7 +46,7 @@ def _size(kind, row, tables, envs, cash_E, lots_AE, wanted_AE, scale_E, band_E, 
                 size[i] = np.trunc(scale[i] * np.float64(want[i]))
 
 
-@compiled
+@inner
 def _equity(price_DA, row, envs, cash_E, lots_AE):  # type: ignore[no-untyped-def]
     """Return cash plus holdings of a tile at the prices of a row."""
     first, last = envs
@@ -58,7 +59,7 @@ def _equity(price_DA, row, envs, cash_E, lots_AE):  # type: ignore[no-untyped-de
     return total
 
 
-@compiled
+@inner
 def _clip(row, tables, envs, lots_AE, order, dropped_E):  # type: ignore[no-untyped-def]
     """Clip a tile's orders to what can be filled and to what is held; close what has ended."""
     first, last = envs
@@ -79,7 +80,7 @@ def _clip(row, tables, envs, lots_AE, order, dropped_E):  # type: ignore[no-unty
                 size[i] = max(size[i], -np.float64(held[i]))
 
 
-@compiled
+@inner
 def _go_on(envs, pending_AE, order):  # type: ignore[no-untyped-def]
     """Let earlier orders go on where there is no new one."""
     first, last = envs
@@ -89,14 +90,14 @@ def _go_on(envs, pending_AE, order):  # type: ignore[no-untyped-def]
             size[i] = pending[i] if size[i] == 0.0 else size[i]
 
 
-@compiled
-def _cap(row, cap_DA, carries, envs, order, new_pending_AE, cut_E):  # type: ignore[no-untyped-def]
+@inner
+def _cap(row, cap_DA, envs, order, new_pending_AE, cut_E):  # type: ignore[no-untyped-def]
     """Clip a tile's orders to the volume; note what is left of them."""
     first, last = envs
     cut = cut_E[first:last]
     for a in range(len(order)):
         size, cap = order[a], cap_DA[row, a]
-        if carries:
+        if new_pending_AE is not None:
             rest = new_pending_AE[a, first:last]
             for i in range(last - first):
                 rest[i] = size[i] - min(max(size[i], -cap), cap)
@@ -106,38 +107,44 @@ def _cap(row, cap_DA, carries, envs, order, new_pending_AE, cut_E):  # type: ign
             size[i] = allowed
 
 
-@compiled
+@inner
 def _charge(lots, per_lot, minimum, impact):  # type: ignore[no-untyped-def]
     """What an order pays beyond proportional costs."""
     owed = np.ceil(max(per_lot * lots, minimum)) + np.ceil(impact * lots * np.sqrt(lots))
     return owed if lots > 0.0 else 0.0
 
 
-@compiled
-def _sell(row, tables, charges, has_charges, envs, cash_E, order):  # type: ignore[no-untyped-def]
+@inner
+def _sell(row, tables, extras, envs, cash_E, order):  # type: ignore[no-untyped-def]
     """Add the proceeds of a tile's sales to its cash."""
-    per_lot, minimum, impact_DA = charges
     first, last = envs
     cash = cash_E[first:last]
     for a in range(len(order)):
         sell = tables[3][row, a]
         size = order[a]
-        if has_charges and not tables[6][row, a]:
-            impact = impact_DA[row, a] if len(impact_DA) > 0 else 0.0
-            for i in range(last - first):
-                sold = max(-size[i], 0.0)
-                charge = _charge(sold, per_lot, minimum, impact)
-                cash[i] += max(np.floor(sold * sell) - charge, 0.0)
-        else:
+        if extras is None:
             for i in range(last - first):
                 cash[i] += np.floor(max(-size[i], 0.0) * sell)
+        else:
+            # Where an asset ends it costs nothing to close.
+            part = 0.0 if tables[6][row, a] else 1.0
+            per_lot, minimum, impact = _rates(extras, row, a)
+            for i in range(last - first):
+                sold = max(-size[i], 0.0)
+                charge = part * _charge(sold, per_lot, minimum, impact)
+                cash[i] += max(np.floor(sold * sell) - charge, 0.0)
 
 
-@compiled
-def _affordable(row, tables, charges, flags, envs, cash_E, order):  # type: ignore[no-untyped-def]
+@inner
+def _rates(extras, row, a):  # type: ignore[no-untyped-def]
+    """Return commission a lot, its minimum and impact of an asset."""
+    _, impact_DA, per_lot_D, minimum_D, _ = extras
+    return per_lot_D[row], minimum_D[row], impact_DA[row, a]
+
+
+@inner
+def _affordable(row, tables, extras, fractional, envs, cash_E, order):  # type: ignore[no-untyped-def]
     """Clip each buy to what cash alone would pay for; return the share of all that is paid for."""
-    per_lot, minimum, impact_DA = charges
-    has_charges, is_fractional = flags
     first, last = envs
     n = last - first
     cash = cash_E[first:last]
@@ -151,11 +158,11 @@ def _affordable(row, tables, charges, flags, envs, cash_E, order):  # type: igno
             wished = min(size[i], np.floor(cash[i] / buy))
             need[i] += max(wished, 0.0) * buy
             size[i] = wished
-        if has_charges:
-            impact = impact_DA[row, a] if len(impact_DA) > 0 else 0.0
+        if extras is not None:
+            per_lot, minimum, impact = _rates(extras, row, a)
             for i in range(n):
                 share[i] += _charge(max(size[i], 0.0), per_lot, minimum, impact)
-        if is_fractional:
+        if fractional is not None:
             for i in range(n):
                 share[i] += 1.0 if size[i] > 0.0 else 0.0
     for i in range(n):
@@ -164,18 +171,17 @@ def _affordable(row, tables, charges, flags, envs, cash_E, order):  # type: igno
     return share
 
 
-@compiled
-def _buy(row, tables, charges, flags, envs, cash_E, lots_AE, order, new_lots_AE):  # type: ignore[no-untyped-def]
+@inner
+def _buy(row, tables, extras, fractional, envs, cash_E, lots_AE, order, new_lots_AE):  # type: ignore[no-untyped-def]
     """Pay for a tile's buys and write its new positions."""
-    per_lot, minimum, impact_DA = charges
     first, last = envs
     cash = cash_E[first:last]
-    share = _affordable(row, tables, charges, flags, envs, cash_E, order)
+    share = _affordable(row, tables, extras, fractional, envs, cash_E, order)
     for a in range(len(order)):
         buy = tables[2][row, a]
         size, held, new = order[a], lots_AE[a, first:last], new_lots_AE[a, first:last]
-        if flags[0]:
-            impact = impact_DA[row, a] if len(impact_DA) > 0 else 0.0
+        if extras is not None:
+            per_lot, minimum, impact = _rates(extras, row, a)
             for i in range(last - first):
                 bought = np.floor(max(size[i], 0.0) * share[i])
                 cash[i] -= _charge(bought, per_lot, minimum, impact)
@@ -186,47 +192,62 @@ def _buy(row, tables, charges, flags, envs, cash_E, lots_AE, order, new_lots_AE)
 
 
 @compiled
-def step(kind, row_B, tables, extras, flags, decision, before, after, value_before_E, counts_2E):  # type: ignore[no-untyped-def]
-    """Size orders at each block's close and fill them; writes `after` and the last two.
+def step(  # type: ignore[no-untyped-def]
+    kind,
+    row_B,
+    tables,
+    extras,
+    fractional,
+    decision,
+    cash_E,
+    lots_AE,
+    pending_AE,
+    new_cash_E,
+    new_lots_AE,
+    new_pending_AE,
+    value_before_E,
+    counts_2E,
+):
+    """Size orders at each block's close and fill them; writes the last five.
+
+    What is None costs neither time nor compilation; a combination is compiled when it is first met.
 
     Args:
         kind: of the decision.
         row_B: int64.
         tables: close, fill, buy, sell, fillable, visible, exit.
-        extras: cap, impact, per_lot, minimum, interest.
-        flags: has_charges, is_fractional.
+        extras: cap, impact, per_lot, minimum, interest; or None if there are none of them.
+        fractional: None for whole shares.
         decision: wanted, scale, band.
-        before: cash, lots, pending.
-        after: the same.
+        cash_E: before.
+        lots_AE: before.
+        pending_AE: before, or None.
+        new_cash_E: after.
+        new_lots_AE: after.
+        new_pending_AE: after, or None.
         value_before_E: see `rule.Fill`.
         counts_2E: dropped and cut orders, zeros.
     """
-    cap_DA, impact_DA, per_lot_D, minimum_D, interest_D = extras
-    cash_E, lots_AE, pending_AE = before
-    new_cash_E, new_lots_AE, new_pending_AE = after
-    carries = len(pending_AE) > 0
     num_assets, num_envs = lots_AE.shape
     block = num_envs // len(row_B)
     order = np.empty((num_assets, TILE))
     for b in range(len(row_B)):
         row = row_B[b]
-        per_lot = per_lot_D[row] if len(per_lot_D) > 0 else 0.0
-        minimum = minimum_D[row] if len(minimum_D) > 0 else 0.0
-        interest = interest_D[row] if len(interest_D) > 0 else 0.0
-        charges = per_lot, minimum, impact_DA
         for first in range(b * block, (b + 1) * block, TILE):
             envs = first, min(first + TILE, (b + 1) * block)
             _size(kind, row, tables, envs, cash_E, lots_AE, *decision, order)
-            for i in range(envs[0], envs[1]):
-                new_cash_E[i] = cash_E[i] + np.floor(cash_E[i] * interest)
+            new_cash_E[envs[0] : envs[1]] = cash_E[envs[0] : envs[1]]
+            if extras is not None:
+                for i in range(envs[0], envs[1]):
+                    new_cash_E[i] += np.floor(new_cash_E[i] * extras[4][row])
             value_before_E[envs[0] : envs[1]] = _equity(tables[1], row, envs, new_cash_E, lots_AE)
-            if carries:
+            if pending_AE is not None:
                 _go_on(envs, pending_AE, order)
             _clip(row, tables, envs, lots_AE, order, counts_2E[0])
-            if len(cap_DA) > 0:
-                _cap(row, cap_DA, carries, envs, order, new_pending_AE, counts_2E[1])
-            _sell(row, tables, charges, flags[0], envs, new_cash_E, order)
-            _buy(row, tables, charges, flags, envs, new_cash_E, lots_AE, order, new_lots_AE)
+            if extras is not None:
+                _cap(row, extras[0], envs, order, new_pending_AE, counts_2E[1])
+            _sell(row, tables, extras, envs, new_cash_E, order)
+            _buy(row, tables, extras, fractional, envs, new_cash_E, lots_AE, order, new_lots_AE)
 
 
 @compiled

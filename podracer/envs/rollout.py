@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from podracer.envs import rule
-from podracer.envs.backends import Backend, Decision, numba_backend, table_rows
-from podracer.envs.costs import TERMS, Trade
+from podracer.envs.backends import Backend, numba_backend
+from podracer.envs.cost_book import CostBook
 from podracer.envs.policies import Policy
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import PriceTables, price_tables
@@ -90,10 +89,9 @@ def rollout(
     env.reset(np.array([window.start]))
     num_returns, num_policies = window.num_returns, policy.num_policies
     equity_RE = np.empty((num_returns + 1, num_policies))
-    traded_RE, cost_RE = np.zeros((2, num_returns, num_policies))
+    book = CostBook(num_returns, num_policies)
     weights_RAE = np.empty((num_returns, market.num_assets, num_policies), dtype=np.float32)
-    costs_CE, interest_E = np.zeros((len(TERMS), num_policies)), np.zeros(num_policies)
-    dropped_E, cut_E, unaffordable_E = np.zeros((3, num_policies), dtype=np.int64)
+    dropped_E, cut_E = np.zeros((2, num_policies), dtype=np.int64)
     equity_RE[0] = env.equity_E
     weights_AE = env.weights_AE()
     closings: list[Closing] = []
@@ -103,50 +101,29 @@ def rollout(
     for t, r in zip(range(window.start, window.stop - 1), day_of, strict=True):
         closings += _closings(env, tables, market, t)
         decision = policy.decide(t, weights_AE)
-        step, held_AE = env.step(decision), weights_AE
+        step = env.step(decision)
+        book.note(r, env.trade, decision, weights_AE)
         weights_AE = env.weights_AE()
         equity_RE[r + 1] = step.equity_E
-        costs = env.costs()
-        traded_RE[r] += costs.traded_E
-        cost_RE[r] += costs.cost_E
-        costs_CE += costs.costs_CE
-        interest_E += costs.interest_E
         weights_RAE[r] = weights_AE
         dropped_E += step.dropped_E
         cut_E += step.cut_E
-        unaffordable_E += _unaffordable(env.trade, decision, held_AE)
+    book.close()
     return Rollout(
         dates_R=window.return_dates(market.dates_D),
         returns_RE=_per_equity(np.diff(equity_RE, axis=0), equity_RE[:-1]),
         equity_RE=equity_RE[1:] / UNITS_PER_DOLLAR,
         weights_RAE=weights_RAE,
-        turnover_RE=_per_equity(traded_RE, equity_RE[:-1]),
-        cost_RE=cost_RE / UNITS_PER_DOLLAR,
-        traded_E=traded_RE.sum(0) / UNITS_PER_DOLLAR,
-        costs_CE=costs_CE / UNITS_PER_DOLLAR,
-        interest_E=interest_E / UNITS_PER_DOLLAR,
+        turnover_RE=_per_equity(book.traded_RE, equity_RE[:-1]),
+        cost_RE=book.cost_RE / UNITS_PER_DOLLAR,
+        traded_E=book.traded_RE.sum(0) / UNITS_PER_DOLLAR,
+        costs_CE=book.costs_CE / UNITS_PER_DOLLAR,
+        interest_E=book.interest_E / UNITS_PER_DOLLAR,
         dropped_E=dropped_E,
         cut_E=cut_E,
-        unaffordable_E=unaffordable_E,
+        unaffordable_E=book.unaffordable_E,
         closings=tuple(closings),
     )
-
-
-def _unaffordable(trade: Trade, decision: Decision, weights_AE: np.ndarray) -> np.ndarray:
-    """Count buys of a share or more that bought none for want of cash; also of accounts below a share."""
-    row = table_rows(trade.tables, trade.row_B, len(trade.after.cash_E))
-    gap_AE = decision.wanted_AE.astype(np.float64)
-    if decision.kind == "weights":
-        gap_AE = gap_AE - weights_AE
-        gap_AE = np.where(gap_AE >= decision.band_E, gap_AE, 0.0)
-    share_AE = row.close * trade.tables.lots_per_share
-    equity_E = rule.equity(trade.before.cash_E, trade.before.lots_AE, row.close)
-    reaches_AE = gap_AE * decision.scale_E * np.maximum(equity_E, share_AE) >= share_AE
-    is_wanted_AE = reaches_AE & (gap_AE > 0) & row.visible & row.fillable & ~row.exit
-    is_bought_AE = trade.after.lots_AE > trade.before.lots_AE
-    is_short_AE = trade.after.cash_E < row.buy * trade.tables.lots_per_share
-    unaffordable_E: np.ndarray = (is_wanted_AE & ~is_bought_AE & is_short_AE).sum(0)
-    return unaffordable_E
 
 
 def _per_equity(values_RE: np.ndarray, before_RE: np.ndarray) -> np.ndarray:

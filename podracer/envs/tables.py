@@ -5,6 +5,7 @@ which they are whole numbers, or a millionth of one.
 """
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -74,10 +75,20 @@ class PriceTables:
         """Whether millionths of a share are traded."""
         return self.lots_per_share > 1
 
-    @property
-    def is_proportional(self) -> bool:
-        """Whether an order of any size is filled whole, at a cost proportional to its notional."""
-        return self.cap_DA is None and self.impact_DA is None and self.per_lot_D is None
+    @cached_property
+    def extras(self) -> tuple[np.ndarray, ...] | None:
+        """All that is more than a proportional cost: cap, impact, per_lot, minimum, interest.
+
+        None if there is none of it; else a table that nothing needs says so by its numbers.
+        """
+        given = (self.cap_DA, self.impact_DA, self.per_lot_D, self.minimum_D, self.interest_D)
+        if all(table is None for table in given) and not self.is_fractional:
+            return None
+        nothing_DA = np.zeros(self.close_DA.shape)
+        neutral = (nothing_DA + np.inf, nothing_DA, *(np.zeros(len(nothing_DA)),) * 3)
+        return tuple(
+            none if table is None else table for table, none in zip(given, neutral, strict=True)
+        )
 
 
 def price_tables(

@@ -18,6 +18,7 @@ from podracer.envs.policies import ScheduledPolicy, SideBySide, equal_weight_mon
 from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables
+from podracer.envs.trading import TradingEnv
 from podracer.market.findings import QualitySettings
 from podracer.market.market import build_market
 from podracer.market.prices import PricePanel
@@ -246,3 +247,30 @@ def test_88_real_names_with_a_share_of_a_quarter_million_stay_inside_exact_money
         assert np.array_equal(result.equity_RE, slow.equity_RE)
         # An 88th of a million dollars is less than one share.
         assert bool(result.weights_RAE[:, berkshire].max() > 0) is holds_it
+
+
+def test_the_books_of_a_rollout_are_those_of_its_steps_one_by_one():
+    closes = random_closes(620, 4)
+    closes[300:, 1] = np.nan
+    volumes = np.full(closes.shape, 3_000)
+    market = market_of(closes, volume_DA=volumes)
+    costs = {"half_spread_bps": 3, "impact_bps": 40, "volume_cap": 0.2, "commission_minimum": 1}
+    settings = EnvSettings(costs=costs, cash_rate=0.02, delisting_haircut=0.2)
+    window = Window("w", 5, 610)
+    monthly = equal_weight_monthly(market, 5)
+    weekly = ScheduledPolicy(equal_weights(market), np.arange(620) % 5 == 0)
+    found = rollout(SideBySide([monthly, weekly]), market, window, settings)
+    env = TradingEnv(price_tables(market, settings), settings, 610, 1, 2)
+    env.reset(np.array([5]))
+    policy = SideBySide([equal_weight_monthly(market, 5), weekly])
+    sums, traded, interest = np.zeros((5, 2)), np.zeros(2), np.zeros(2)
+    for t in range(5, 609):
+        env.step(policy.decide(t, env.weights_AE()))
+        bill = env.costs()
+        sums, interest = sums + bill.costs_CE, interest + bill.interest_E
+        traded += bill.traded_E
+    assert found.costs_CE == pytest.approx(sums / 1e6, rel=1e-12)
+    assert found.traded_E == pytest.approx(traded / 1e6, rel=1e-12)
+    assert found.interest_E == pytest.approx(interest / 1e6, rel=1e-12)
+    assert found.cost_RE.sum(0) == pytest.approx(sums.sum(0) / 1e6)
+    assert (found.cut_E > 0).all()
