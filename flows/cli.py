@@ -181,7 +181,7 @@ def leaderboard(
             entry.name,
             f"{entry.score:.4f}" if entry.score is not None else entry.reason,
             f"{entry.sharpe:.3f}" if entry.sharpe is not None else "—",
-            entry.parent or "new",
+            "guest" if entry.kind == "guest" else entry.parent or "new",
             entry.weights_hash[:8],
         )
     out.print(table)
@@ -212,6 +212,7 @@ def enter(
     entry = enter(settings, market, guest)
     score = f"{entry.score:.4f}" if entry.score is not None else entry.reason
     out.print(f"{entry.name}: score {score}; it counts as a trial of this window")
+    out.print("[dim]what it was trained on is its owner's word: podracer cannot check it[/]")
     leaderboard(params, set_)
 
 

@@ -18,8 +18,11 @@ def explain(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     from podracer.config import explain as rows
     from podracer.envs.declared import explain as functors
     from podracer.envs.registry import FunctorSet
+    from podracer.pipeline.preflight import check_prices
 
-    settings = load(params, set_).env
+    whole = load(params, set_)
+    check_prices(whole)
+    settings = whole.env
     out.print(f"environment {settings.hash[:16]}")
     table = Table("functor", "parameters", "meaning")
     for kind, name, given, meaning in functors(settings):

@@ -116,7 +116,7 @@ class PodracerSettings(Settings):
         if self.env.action.mode == "discrete":
             raise ValueError(
                 "env.action.mode: pods train continuous actions; use weights, notional or shares "
-                "(the Gymnasium faces take discrete)"
+                "(for discrete pass env={...} to gymnasium.make)"
             )
         seen = [KNOWN_OBSERVATIONS[name].scope for name in self.env.observations.chosen()]
         if self.pod.network.head and "asset" not in seen:
@@ -128,7 +128,7 @@ class PodracerSettings(Settings):
             if KNOWN_OBSERVATIONS[name].needs_history:
                 raise ValueError(
                     f"env.observations.{name}: it reads more of an account than its holdings, which "
-                    f"pods do not carry; leave it to the Gymnasium faces"
+                    f"pods do not carry; pass it as env={{...}} to gymnasium.make"
                 )
 
     @property
@@ -142,7 +142,7 @@ class PodracerSettings(Settings):
     def run_key(self, dataset_hash: str) -> str:
         """The name of the one run that these prices, settings, seed and code have."""
         return canonical_hash(
-            [self.name, dataset_hash, self.config_hash, self.seed, source_hash()]
+            [self.name, dataset_hash, self.config_hash, self.env.hash, self.seed, source_hash()]
         )[:16]
 
 
@@ -220,7 +220,8 @@ def _explain(error: ValidationError, tree: Any, path: Path, overrides: Sequence[
         known = _fields_at(keys[:-1])
         nearest = difflib.get_close_matches(keys[-1], known, n=1, cutoff=0.5)
         paths = [".".join([*keys[:-1], n]) for n in nearest]
-        hint = f"Did you mean {paths[0]!r}?" if nearest else f"Known here: {', '.join(known)}."
+        hint = f"Known here: {', '.join(known)}." if known else "It takes no parameters: write {}."
+        hint = f"Did you mean {paths[0]!r}?" if nearest else hint
         return f"{where}: {dotted!r} is not a setting. {hint}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
@@ -229,6 +230,8 @@ def _explain(error: ValidationError, tree: Any, path: Path, overrides: Sequence[
         is_said = message.startswith(dotted)
         return f"{where}: {dotted + ': ' if dotted and not is_said else ''}{message}."
     came = str(first["input"])[:80]
+    if first["type"] == "model_type":
+        return f"{where}: {dotted}: expected settings as `key: value`, got {came!r}."
     return f"{where}: {dotted}: {message[0].lower() + message[1:]}, got {came!r}."
 
 

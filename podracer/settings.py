@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict
 class Settings(BaseModel):
     """Immutable settings; an unknown key is an error, and every field carries its description."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=False, allow_inf_nan=False
+    )
 
 
 def canonical_hash(value: Any) -> str:

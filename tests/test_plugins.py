@@ -58,6 +58,9 @@ class Tomorrow(Observation):
         price = market.price_DA[:, 0]
         return Columns(np.append(price[1:] / price[:-1], 1.0)[:, None], ("tomorrow",))
 
+class Mute(Reward):
+    """Says nothing."""
+
 not_a_functor = 3
 '''
 
@@ -114,6 +117,18 @@ def test_an_installed_package_adds_functors_with_no_edit_of_ours(site):
     assert "Traceback" not in refused.stderr
 
 
+def test_other_code_of_a_package_is_another_environment(tmp_path):
+    site = install(tmp_path)
+    chosen = ["env", "explain", "-s", "env.rewards={calm: }"]
+    before = podracer(site, *chosen).stdout.splitlines()[0]
+    module = site / "podracer_calm.py"
+    module.write_text(module.read_text().replace("return -np.abs", "return -2 * np.abs"))
+    after = podracer(site, *chosen).stdout.splitlines()[0]
+    assert before.startswith("environment ")
+    assert after.startswith("environment ")
+    assert before != after
+
+
 def test_the_audit_runs_on_functors_of_users_and_names_the_one_that_leaks(site):
     found = podracer(
         site, "env", "audit", "--probes", "1", "-s", "data.dataset=mega6",
@@ -157,6 +172,7 @@ assert face.observation.shape == (3, 2)
             ("calm", "Gone"),
             "its functor 'calm' (podracer_calm:Gone) cannot be loaded (AttributeError",
         ),
+        (("calm", "Mute"), "its functor 'calm' (podracer_calm:Mute) does not define __call__"),
         (("calm", "not_a_functor"), "is not a subclass of podracer.envs.functors.Reward"),
     ],
 )

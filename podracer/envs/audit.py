@@ -143,7 +143,7 @@ def _account_leaks(
     leaks = []
     for what in COMPARED:
         pairs = list(zip(one[what], two[what], strict=True))
-        moved = [i for i, (a, b) in enumerate(pairs) if not np.array_equal(a, b)]
+        moved = [i for i, (a, b) in enumerate(pairs) if not np.array_equal(a, b, equal_nan=True)]
         if moved:
             date = truth.dates_D[t - WALK_BARS + 1 + moved[0]]
             leaks.append(Leak(what, f"on {date} it changes with prices after {truth.dates_D[t]}"))

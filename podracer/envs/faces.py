@@ -143,6 +143,10 @@ class StockTrading:
             ConfigError: if the numbers do not fit each other or the window.
         """
         self.num_cohorts = num_envs if cohorts is None else cohorts
+        if num_envs < 1 or self.num_cohorts < 1:
+            raise ConfigError(
+                f"num_envs and cohorts: expected 1 or more, got {num_envs} and {self.num_cohorts}."
+            )
         if num_envs % self.num_cohorts:
             raise ConfigError(
                 f"num_envs {num_envs} cannot be divided into {self.num_cohorts} cohorts. "
@@ -170,6 +174,7 @@ class StockTrading:
         self._reward = rewards(settings, num_envs)
         self._termination = terminations(settings, num_envs)
         self._end_B = np.zeros(self.num_cohorts, dtype=np.int64)
+        self._is_over_E = np.ones(num_envs, dtype=bool)
         self._previous_AE = np.zeros((market.num_assets, num_envs))
         self._stacked_EKO = np.zeros((num_envs, stack, self.observations.width), dtype=np.float32)
 
@@ -218,6 +223,7 @@ class StockTrading:
             ends_B = np.minimum(ends_B, session_B + length)
         self._end_B = np.where(is_new_B, ends_B, self._end_B)
         self._env.reset(session_B, None, scenario_B, is_new_E)
+        self._is_over_E = self._is_over_E & ~is_new_E
         self._reward.reset(is_new_E)
         self._termination.reset(is_new_E)
         self._previous_AE = np.where(is_new_E, 0.0, self._previous_AE)
@@ -225,7 +231,12 @@ class StockTrading:
         self._stacked_EKO[is_new_E] = self._seen()[is_new_E, None]
 
     def step(self, action_EN: np.ndarray) -> Outcome:
-        """Advance every environment by one session."""
+        """Advance every environment by one session.
+
+        Raises:
+            ValueError: if an episode has ended, or an action is not one.
+        """
+        self._check(action_EN)
         session_B = self._env.session_B
         visible_BA = self._env.tables.visible_DA[session_B]
         visible_AE = np.repeat(visible_BA.T, self._block, axis=1)
@@ -245,11 +256,31 @@ class StockTrading:
         # A new array each step: what was handed out stays what it was.
         seen_E1O, older = self._seen()[:, None], self._stacked_EKO[:, 1:]
         self._stacked_EKO = np.concatenate([older, seen_E1O], axis=1) if older.size else seen_E1O
-        return Outcome(
+        outcome = Outcome(
             self._reward(earned),
             self._termination(self._view()),
             np.repeat(self._env.session_B >= self._end_B, self._block),
         )
+        self._is_over_E = outcome.terminated_E | outcome.truncated_E
+        return outcome
+
+    def _check(self, action_EN: np.ndarray) -> None:
+        if self._is_over_E.any():
+            raise ValueError(
+                f"environment {int(np.argmax(self._is_over_E))}: its episode has ended or not begun; "
+                f"call reset first"
+            )
+        expected = (self.num_envs, self.num_actions)
+        if action_EN.shape != expected:
+            raise ValueError(f"expected actions of shape {expected}, got {action_EN.shape}")
+        is_discrete = self.settings.action.mode == "discrete"
+        is_fine_EN = np.isin(action_EN, (0, 1, 2)) if is_discrete else np.isfinite(action_EN)
+        if not is_fine_EN.all():
+            e, n = np.argwhere(~is_fine_EN)[0]
+            raise ValueError(
+                f"action {int(n)} of environment {int(e)}: expected "
+                f"{'0, 1 or 2' if is_discrete else 'a number'}, got {action_EN[e, n]}"
+            )
 
     def _view(self) -> AccountView:
         env = self._env

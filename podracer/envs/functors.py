@@ -28,7 +28,7 @@ class NoParameters(Settings):
 class RewardParameters(Settings):
     """What every reward functor can be told."""
 
-    weight: float = Field(1.0, description="Factor of this reward in the sum.")
+    weight: float = Field(1.0, gt=0, description="Factor of this reward in the sum.")
 
 
 class Earned:

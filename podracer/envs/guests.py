@@ -11,7 +11,7 @@ import io
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -38,8 +38,9 @@ class GuestSettings(Settings):
     algorithm: Literal["ppo", "a2c", "sac", "td3", "ddpg"] = Field(
         description="Algorithm that trained it, with SB3's MlpPolicy."
     )
-    net_arch: tuple[PositiveInt, ...] | None = Field(
+    net_arch: tuple[Annotated[int, Field(ge=1, le=4_096)], ...] | None = Field(
         None,
+        max_length=8,
         description="Hidden layers of actor and critic; SB3's default for the algorithm if null.",
     )
     activation: Literal["tanh", "relu"] | None = Field(
@@ -55,31 +56,51 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         CheckpointError: if it is no such file, or its policy holds anything but tensors.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            size = archive.getinfo(WEIGHTS).file_size
-            if size > LARGEST_FILE:
-                raise CheckpointError(
-                    f"{path}: its {WEIGHTS} unpacks to {size:,} bytes, more than {LARGEST_FILE:,}. "
-                    f"This is no policy of the kind that can be entered."
-                )
-            data = io.BytesIO(archive.read(WEIGHTS))
-    except (OSError, zipfile.BadZipFile, KeyError) as error:
+        data = io.BytesIO(_member(path))
+    except CheckpointError:
+        raise
+    except Exception as error:  # a torn or hostile archive fails in any way
         raise CheckpointError(
-            f"{path}: not a model that Stable-Baselines3 saved ({error}). Give the zip of model.save()."
+            f"{path}: not a model that Stable-Baselines3 saved, or damaged ({error}). "
+            f"Give the zip of model.save()."
         ) from error
     try:
         with warnings.catch_warnings(action="ignore"):
             weights = torch.load(data, map_location="cpu", weights_only=True)
-    except Exception as error:  # a torn or hostile file fails in any way
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+    except Exception as error:  # so does what is in it
         raise CheckpointError(
-            f"{path}: its {WEIGHTS} holds more than tensors, or is damaged ({reason}). It was not loaded."
+            f"{path}: its {WEIGHTS} holds more than tensors, or is damaged ({type(error).__name__}). "
+            f"It was not loaded. Save the model again with model.save()."
         ) from error
-    if not isinstance(weights, dict) or not all(isinstance(v, Tensor) for v in weights.values()):
+    _require_tensors(path, weights)
+    return dict(weights)
+
+
+def _member(path: Path) -> bytes:
+    with zipfile.ZipFile(path) as archive:
+        size = archive.getinfo(WEIGHTS).file_size
+        if size > LARGEST_FILE:
+            raise CheckpointError(
+                f"{path}: its {WEIGHTS} unpacks to {size:,} bytes, more than {LARGEST_FILE:,}. "
+                f"This is no policy of the kind that can be entered."
+            )
+        return archive.read(WEIGHTS)
+
+
+def _require_tensors(path: Path, weights: Any) -> None:
+    if not isinstance(weights, dict) or not all(
+        isinstance(k, str) and isinstance(v, Tensor) for k, v in weights.items()
+    ):
         raise CheckpointError(
-            f"{path}: its {WEIGHTS} is no dictionary of tensors. It was not loaded."
+            f"{path}: its {WEIGHTS} is no dictionary of tensors by name. It was not loaded. "
+            f"Give the zip of model.save()."
         )
-    return weights
+    for name, tensor in weights.items():
+        if not torch.isfinite(tensor).all():
+            raise CheckpointError(
+                f"{path}: tensor {name!r} holds numbers that are not finite, so the policy cannot act. "
+                f"Train it again."
+            )
 
 
 def build_policy(guest: GuestSettings, sizes: Sizes, weights: dict[str, Tensor]) -> Any:
@@ -116,7 +137,7 @@ def build_policy(guest: GuestSettings, sizes: Sizes, weights: dict[str, Tensor])
     try:
         policy.load_state_dict(weights)
     except RuntimeError as error:
-        problems = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
+        problems = "; ".join(line.strip()[:100] for line in str(error).splitlines()[1:3])
         raise CheckpointError(
             f"the weights are not those of {guest.algorithm} with net_arch "
             f"{guest.net_arch or 'by default'} on {observation.shape[0]} inputs ({problems}). Declare the "

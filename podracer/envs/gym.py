@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from pydantic import ValidationError
 
 from podracer.envs.declared import observation_tables
 from podracer.envs.faces import StockTrading
@@ -80,6 +81,18 @@ def _with_windows(market: Market) -> tuple[Market, dict[str, Window]]:
     return market, windows
 
 
+def _declared(env: Mapping[str, Any]) -> EnvSettings:
+    try:
+        return EnvSettings.model_validate(env)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(["env", *map(str, first["loc"])])
+        raise ConfigError(
+            f"{key}: {first['msg'].removeprefix('Value error, ')}, got {str(first['input'])[:80]!r}. "
+            f"See `podracer env schema`."
+        ) from error
+
+
 def open_face(
     market: str | Path | Market = "us20",
     env: EnvSettings | Mapping[str, Any] | None = None,
@@ -111,8 +124,8 @@ def open_face(
     else:
         opened, own = _named_market(str(market))
     windows = windows or own
-    settings = env if isinstance(env, EnvSettings) else EnvSettings(**(env or {}))
-    if isinstance(window, str) and window not in windows:
+    settings = env if isinstance(env, EnvSettings) else _declared({} if env is None else env)
+    if not isinstance(window, Window) and window not in windows:
         raise ConfigError(f"window: expected {', '.join(windows)} or a Window, got {window!r}.")
     chosen = windows[window] if isinstance(window, str) else window
     scaler = observation_tables(opened, settings).fit(windows["train"])
@@ -149,6 +162,10 @@ class TradingFace(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def __init__(self, render_mode: str | None = None, **arguments: Any) -> None:
         self.render_mode = render_mode
+        if {"num_envs", "cohorts"} & set(arguments):
+            raise ConfigError(
+                "num_envs and cohorts are for gymnasium.make_vec; make opens one account."
+            )
         self.face = open_face(**arguments)
         self.observation_space, self.action_space = single_spaces(sizes_of(self.face))
 
@@ -213,7 +230,7 @@ class TradingVectorFace(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Advance one session."""
-        outcome = self.face.step(actions)
+        outcome = self.face.step(np.asarray(actions))
         done_E = outcome.terminated_E | outcome.truncated_E
         info = self._info()
         if done_E.any():

@@ -3,8 +3,11 @@
 A name in YAML can only be one of these: no import string is ever read from a configuration.
 """
 
+import hashlib
+import sys
 from collections.abc import Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Optional, TypeVar
 
 from pydantic import (
@@ -43,13 +46,16 @@ class FunctorSet(Settings):
         return {name: value for name, value in values.items() if value is not None}
 
 
-def with_plugins(group: str, ours: Mapping[str, type[F]], base: type[F]) -> dict[str, type[F]]:
+def with_plugins(
+    group: str, ours: Mapping[str, type[F]], base: type[F], needs: tuple[str, ...]
+) -> dict[str, type[F]]:
     """Return our functors and those of installed packages.
 
     Args:
         group: of entry points.
         ours: functors by name.
         base: what every functor must be a subclass of.
+        needs: what it must define.
 
     Raises:
         ConfigError: if an entry point cannot be loaded, takes a name that is taken, or is no functor.
@@ -74,6 +80,12 @@ def with_plugins(group: str, ours: Mapping[str, type[F]], base: type[F]) -> dict
                 f"package {package}: its functor {point.name!r} ({point.value}) is not a subclass of "
                 f"podracer.envs.functors.{base.__name__}."
             )
+        lacking = [n for n in needs if getattr(functor, n, None) is getattr(base, n, None)]
+        if lacking:
+            raise ConfigError(
+                f"package {package}: its functor {point.name!r} ({point.value}) does not define "
+                f"{' and '.join(lacking)}. Mend or uninstall the package."
+            )
         known[point.name] = functor
     return known
 
@@ -90,6 +102,12 @@ def functor_set(name: str, known: Mapping[str, type], module: str) -> type[Funct
     return create_model(
         name, __base__=FunctorSet, __module__=module, __doc__="Functors by name.", **fields
     )
+
+
+def foreign_source_hash(functor: type) -> str:
+    """Return the sha256 of the file that a functor is defined in: other code is another environment."""
+    path = getattr(sys.modules[functor.__module__], "__file__", None)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else "no file"
 
 
 def summary(functor: type) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from podracer.envs.functors import Earned, Reward, RewardParameters
+from podracer.errors import PodracerError
 
 
 class MeanVariance(Reward):
@@ -140,5 +141,15 @@ class RewardSum:
 
     def __call__(self, earned: Earned) -> np.ndarray:
         """Return the reward of each environment."""
-        first, *others = (term.parameters.weight * term(earned) for term in self._terms)
+        first, *others = (term.parameters.weight * _paid(term, earned) for term in self._terms)
         return sum(others, start=first)
+
+
+def _paid(term: Reward, earned: Earned) -> np.ndarray:
+    reward_E = np.asarray(term(earned))
+    if reward_E.shape != earned.after_E.shape:
+        raise PodracerError(
+            f"reward {type(term).__name__}: expected one number an environment, shape "
+            f"{earned.after_E.shape}, got {reward_E.shape}. Mend the functor."
+        )
+    return reward_E

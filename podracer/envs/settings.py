@@ -1,21 +1,22 @@
 """The declaration of an environment: what agents see, do, pay and earn."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from podracer.envs.functors import Observation, Reward, Termination
 from podracer.envs.observations import OBSERVATIONS
-from podracer.envs.registry import FunctorSet, functor_set, with_plugins
+from podracer.envs.registry import FunctorSet, foreign_source_hash, functor_set, with_plugins
 from podracer.envs.rewards import REWARDS
 from podracer.envs.terminations import TERMINATIONS
 from podracer.settings import Settings, canonical_hash
 
 Bps = Annotated[float, Field(ge=0, lt=1_000)]
 
-KNOWN_OBSERVATIONS = with_plugins("podracer.observations", OBSERVATIONS, Observation)
-KNOWN_REWARDS = with_plugins("podracer.rewards", REWARDS, Reward)
-KNOWN_TERMINATIONS = with_plugins("podracer.terminations", TERMINATIONS, Termination)
+KNOWN_OBSERVATIONS = with_plugins("podracer.observations", OBSERVATIONS, Observation, ("scope",))
+KNOWN_REWARDS = with_plugins("podracer.rewards", REWARDS, Reward, ("__call__",))
+KNOWN_TERMINATIONS = with_plugins("podracer.terminations", TERMINATIONS, Termination, ("__call__",))
 
 if TYPE_CHECKING:
     ObservationSet = FunctorSet
@@ -40,7 +41,9 @@ class CostSettings(Settings):
         description="Commission in dollars a share, on top; only for prices that are not adjusted.",
     )
     commission_minimum: NonNegativeFloat = Field(
-        0.0, description="The least that commission_per_share comes to, in dollars an order."
+        0.0,
+        description="The least that commission_per_share comes to, in dollars an order; with 0 a share it "
+        "is a fee an order.",
     )
     half_spread_bps: Bps = Field(
         0.0, description="Half of the bid-ask spread, paid on traded notional, in basis points."
@@ -209,7 +212,21 @@ class EnvSettings(Settings):
     @property
     def hash(self) -> str:
         """The hash of the resolved environment, a tag of every model trained in it."""
-        return canonical_hash(self.model_dump(mode="json"))
+        return canonical_hash([self.model_dump(mode="json"), self._foreign_sources()])
+
+    def _foreign_sources(self) -> dict[str, str]:
+        """Return the hash of the code behind each chosen functor that is another package's."""
+        known: dict[str, Mapping[str, type]] = {
+            "observations": KNOWN_OBSERVATIONS,
+            "rewards": KNOWN_REWARDS,
+            "terminations": KNOWN_TERMINATIONS,
+        }
+        return {
+            f"{kind}.{name}": foreign_source_hash(functors[name])
+            for kind, functors in known.items()
+            for name in getattr(self, kind).chosen()
+            if not functors[name].__module__.startswith("podracer.")
+        }
 
     @model_validator(mode="after")
     def _something_is_declared(self) -> "EnvSettings":

@@ -6,6 +6,7 @@ which they are whole numbers, or a millionth of one.
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -105,7 +106,13 @@ def price_tables(
         ConfigError: if the fill or a cost needs prices, volumes or shares that the market does not
             have.
     """
-    _require(market, settings)
+    prices = Prices(
+        market.meta["name"],
+        market.open_DA is not None,
+        market.volume_DA is not None,
+        market.meta.get("adjusted", False),
+    )
+    require_prices(settings, prices)
     scenarios = [_scenario(market, settings, scale) for scale in cost_scales]
     return scenarios[0] if len(scenarios) == 1 else _stacked(scenarios)
 
@@ -125,35 +132,41 @@ def _stacked(scenarios: list[PriceTables]) -> PriceTables:
     )
 
 
-def _require(market: Market, settings: EnvSettings) -> None:
-    name = market.meta["name"]
-    require_opens(settings.fill, market.open_DA is not None, name)
-    if settings.costs.reads_volume and market.volume_DA is None:
-        key = "impact_bps" if settings.costs.impact_bps else "volume_cap"
-        raise ConfigError(
-            f"env.costs.{key}: market impact and volume caps need volumes, which dataset {name!r} does "
-            f"not have. Set it to {'0' if key == 'impact_bps' else 'null'} or use a dataset with volumes."
-        )
-    per_share = max(settings.costs.commission_per_share, settings.costs.commission_minimum)
-    if market.meta.get("adjusted", False) and (per_share or settings.action.mode == "shares"):
-        key = "costs.commission_per_share" if per_share else "action.mode"
-        raise ConfigError(
-            f"env.{key}: the prices of dataset {name!r} are adjusted for splits and dividends, so that "
-            f"a share of the past is not one that was traded. Use "
-            f"{'costs.commission_bps' if per_share else 'mode weights or notional'}."
-        )
+class Prices(NamedTuple):
+    """What a dataset has, of what fills and costs may need."""
+
+    name: str
+    has_opens: bool
+    has_volumes: bool
+    is_adjusted: bool
 
 
-def require_opens(fill: str, has_opens: bool, dataset: str) -> None:
-    """Refuse to fill at opens that a dataset does not have.
+def require_prices(settings: EnvSettings, prices: Prices) -> None:
+    """Refuse fills and costs that a dataset cannot have.
 
     Raises:
-        ConfigError: if `fill` is next_open and there are none.
+        ConfigError: if they need opens, volumes, or shares as they were traded, which it does not have.
     """
-    if fill == "next_open" and not has_opens:
+    costs = settings.costs
+    if settings.fill == "next_open" and not prices.has_opens:
         raise ConfigError(
-            f"env.fill: next_open needs opening prices, which dataset {dataset!r} does not have. "
+            f"env.fill: next_open needs opening prices, which dataset {prices.name!r} does not have. "
             f"Use next_close or a dataset with opens."
+        )
+    if costs.reads_volume and not prices.has_volumes:
+        key = "impact_bps" if costs.impact_bps else "volume_cap"
+        raise ConfigError(
+            f"env.costs.{key}: market impact and volume caps need volumes, which dataset "
+            f"{prices.name!r} does not have. Set it to {'0' if costs.impact_bps else 'null'} or use a "
+            f"dataset with volumes."
+        )
+    per_share = max(costs.commission_per_share, costs.commission_minimum) > 0
+    if prices.is_adjusted and (per_share or settings.action.mode == "shares"):
+        key = "costs.commission_per_share" if per_share else "action.mode"
+        raise ConfigError(
+            f"env.{key}: the prices of dataset {prices.name!r} are adjusted for splits and dividends, "
+            f"so that a share of the past is not one that was traded. Use "
+            f"{'costs.commission_bps' if per_share else 'mode weights or notional'}."
         )
 
 

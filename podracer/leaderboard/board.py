@@ -200,6 +200,18 @@ class MlflowBoard:
         number = self._versions[entry.name].version
         self._client.set_model_version_tag(self.identity.model, number, "board", state)
 
+    def refuse_agent_name(self, name: str) -> None:
+        """Refuse a guest that would be called as an agent of the tournament is.
+
+        Raises:
+            LeaderboardError: if there is such an agent.
+        """
+        agents = {v.tags["agent"] for v in self._found() if v.tags["kind"] == "agent"}
+        if name in agents:
+            raise LeaderboardError(
+                f"--name {name}: an agent of this tournament is called that. Choose another name."
+            )
+
     def welcome(
         self, entry: Entry, algorithm: str, observations_XO: np.ndarray, actions_XN: np.ndarray
     ) -> int:
@@ -228,7 +240,7 @@ class MlflowBoard:
             actions_XN,
             [*REQUIREMENTS, f"stable-baselines3=={version('stable-baselines3')}"],
         )
-        tags = _tags(entry) | {"kind": "guest", "algorithm": algorithm}
+        tags = _tags(entry) | {"algorithm": algorithm}
         with mlflow.start_run(run_id=self.run_id):
             return int(self._log(entry.name, model, tags).version)
 
@@ -297,7 +309,7 @@ def _copy_checkpoint(stem: Path, folder: Path, name: str) -> None:
 
 def _tags(entry: Entry) -> dict[str, str]:
     facts = {
-        "kind": "agent",
+        "kind": entry.kind,
         "board": ON_BOARD,
         "agent": entry.name,
         "generation": str(entry.generation),
@@ -345,6 +357,7 @@ def _entry(tags: dict[str, str]) -> Entry:
         reason=tags["reason"] or None,
         train_score=number("train_score"),
         sharpe=number("sharpe"),
+        kind=tags["kind"],
     )
 
 

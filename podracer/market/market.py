@@ -60,6 +60,9 @@ class Market:
     volume_DA: np.ndarray | None = None
     hidden_DF: np.ndarray | None = None
 
+    def __repr__(self) -> str:
+        return f"Market({self.meta['name']!r}, {self.hash[:12]})"
+
     @property
     def tickers(self) -> tuple[str, ...]:
         """The universe, in the order of the asset axis."""
@@ -118,8 +121,7 @@ def build_market(panel: PricePanel, settings: FeatureSettings) -> Market:
         ConfigError: if a feature is unknown or the prices lack a column that it needs.
         MarketDataError: if the panel has no more sessions than the longest look-back.
     """
-    scaled = adjusted(panel)
-    on_scale, rounding = _on_money_grid(scaled)
+    on_scale, rounding = _on_money_grid(adjusted(panel))
     filled = _filled(on_scale, settings.fill_bars)
     assets, markets = chosen_features(filled, settings)
     warmup_bars = features.warmup_bars((*assets, *markets), panel.dates_D)
@@ -157,7 +159,7 @@ def build_market(panel: PricePanel, settings: FeatureSettings) -> Market:
             "talib": talib.__version__,
             "largest_rounding": rounding,
             "notes": list(panel.notes),
-            "adjusted": panel.is_adjusted or not _equal(scaled, panel),
+            "adjusted": is_adjusted(panel),
         },
         starts_D=panel.starts_D,
         volume_DA=_volume(on_scale),
@@ -214,8 +216,12 @@ def _on_money_grid(panel: PricePanel) -> tuple[PricePanel, float]:
     return replace(panel, fields=panel.fields | {"close": on_grid_DA}), change
 
 
-def _equal(scaled: PricePanel, panel: PricePanel) -> bool:
-    return np.array_equal(scaled.fields["close"], panel.fields["close"], equal_nan=True)
+def is_adjusted(panel: PricePanel) -> bool:
+    """Tell whether a share of the past is another than one that was traded."""
+    close_DA = panel.fields["close"]
+    return panel.is_adjusted or not np.array_equal(
+        adjusted(panel).fields["close"], close_DA, equal_nan=True
+    )
 
 
 def _volume(panel: PricePanel) -> np.ndarray | None:

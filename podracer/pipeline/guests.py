@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +69,24 @@ def declare(
     Raises:
         ConfigError: if a declaration is not one that can be built, or the name cannot be a file's.
     """
-    called = name or path.stem
+    called = re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem)[:40] if name is None else name
     if not NAME.fullmatch(called):
         raise ConfigError(
             f"--name {called}: expected letters, digits, - and _, 40 at most. Choose another name."
         )
     layers = None if net_arch is None else tuple(net_arch.split(","))
-    facts = {"algorithm": algorithm, "net_arch": layers, "activation": activation, "stack": stack}
+    facts = {
+        "algorithm": algorithm.lower(),
+        "net_arch": layers,
+        "activation": activation,
+        "stack": stack,
+    }
     try:
         return GuestFile(path, called, GuestSettings.model_validate(facts))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         option = str(first["loc"][0]).replace("_", "-")
-        came = str(facts[str(first["loc"][0])])
+        came = net_arch if option == "net-arch" else facts[str(first["loc"][0])]
         raise ConfigError(f"--{option}: {first['msg'].lower()}, got {came!r}.") from error
 
 
@@ -107,6 +112,8 @@ def enter(settings: PodracerSettings, market_folder: Path, file: GuestFile) -> E
         on_train = rollout(policy, market, windows.train, settings.env)
         on_selection = rollout(policy, market, windows.selection, settings.env)
         stem = folder / GUESTS / name
+        board = open_board(settings, market, windows, folder.name, lineage)
+        board.refuse_agent_name(name)
         facts = {
             "guest": guest.model_dump(mode="json"),
             "name": name,
@@ -116,7 +123,7 @@ def enter(settings: PodracerSettings, market_folder: Path, file: GuestFile) -> E
             "env": settings.env.model_dump(mode="json"),
         }
         checkpoint.save(stem, weights, facts)
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(guest.model_dump_json().encode())
         for key in sorted(weights):
             digest.update(key.encode() + weights[key].contiguous().numpy().tobytes())
         agent = AgentResult(
@@ -130,7 +137,7 @@ def enter(settings: PodracerSettings, market_folder: Path, file: GuestFile) -> E
             selection_returns_R=on_selection.returns_RE[:, 0],
             has_traded=bool(on_selection.has_traded_E[0]),
         )
-        # Another file under a known name is another trial.
+        # Another file under a known name is another trial, and so is another reading of it.
         trial = f"guest-{name}-{agent.weights_hash[:8]}"
         result = PodResult(trial, 0, (agent,), 0, 0.0)
         judge = make_judge(market, windows, settings.env)
@@ -138,8 +145,8 @@ def enter(settings: PodracerSettings, market_folder: Path, file: GuestFile) -> E
         Ledger(settings.store.ledger).record(
             folder.name, market.tickers, result, dates_R, judge.selection.benchmark_R
         )
-        (entry,) = judge.entries(result)
-        board = open_board(settings, market, windows, folder.name, lineage)
+        (judged,) = judge.entries(result)
+        entry = replace(judged, kind="guest")
         rng = np.random.default_rng(0)
         batch_XO = rng.uniform(-1, 1, (CHECK_ROWS, policy.sizes.width)).astype(np.float32)
         actions_XN, _ = policy.policy.predict(batch_XO, deterministic=True)

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podracer.config import PodracerSettings
-from podracer.envs.tables import require_opens
+from podracer.envs.tables import Prices, require_prices
 from podracer.errors import ConfigError, LeaderboardError
 from podracer.files import check_writable
 from podracer.market.features import warmup_bars
 from podracer.market.loading import load_raw
-from podracer.market.market import chosen_features
+from podracer.market.market import chosen_features, is_adjusted
+from podracer.market.prices import PricePanel
 from podracer.market.quality import check
 from podracer.market.snapshot import SNAPSHOTS, write_snapshot
 from podracer.market.windows import resolve_windows
@@ -54,11 +55,29 @@ def preflight(settings: PodracerSettings) -> Preflight:
             f"windows.train: {windows.train.num_bars} bars are too few for a rollout of "
             f"{settings.pod.horizon_bars}. Lengthen the window or lower pod.horizon_bars."
         )
-    require_opens(settings.env.fill, "open" in panel.fields, panel.name)
+    _require_prices(settings, panel)
     if settings.data.source == "yahoo":
         # What was fetched is kept, so that the run itself need not ask again.
         write_snapshot(raw, SNAPSHOTS / panel.content_hash[:16], facts)
     return Preflight(panel.content_hash, remark)
+
+
+def check_prices(settings: PodracerSettings) -> None:
+    """Refuse an environment that its dataset cannot have; a source that has to be asked is not.
+
+    Raises:
+        MarketDataError: if the prices are refused.
+        ConfigError: if fills or costs need what the dataset does not have.
+    """
+    if settings.data.source != "yahoo":
+        raw, _ = load_raw(settings.data)
+        _require_prices(settings, check(raw, settings.data.quality)[0])
+
+
+def _require_prices(settings: PodracerSettings, panel: PricePanel) -> None:
+    has_volumes = "volume" in panel.fields
+    facts = Prices(panel.name, "open" in panel.fields, has_volumes, is_adjusted(panel))
+    require_prices(settings.env, facts)
 
 
 def _require_writable(key: str, folder: Path) -> None:

@@ -18,6 +18,7 @@ class Entry:
             window; None where it is undefined, with the reason.
         train_score: the same on the training window.
         sharpe: annualised, on the selection window.
+        kind: an agent of the tournament, or a guest that was trained elsewhere.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Entry:
     reason: str | None
     train_score: float | None
     sharpe: float | None
+    kind: str = "agent"
 
 
 def ranked(entries: Iterable[Entry]) -> list[Entry]:

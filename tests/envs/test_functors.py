@@ -10,7 +10,7 @@ from podracer.envs.functors import AccountView, Columns, Earned, Observation
 from podracer.envs.observations import OBSERVATIONS
 from podracer.envs.rewards import REWARDS
 from podracer.envs.settings import EnvSettings
-from podracer.errors import ConfigError, MarketDataError
+from podracer.errors import ConfigError, MarketDataError, PodracerError
 from podracer.market.windows import Window
 from tests.conftest import market_of, random_closes
 
@@ -191,4 +191,29 @@ def test_the_hash_of_an_environment_follows_what_is_declared():
 )
 def test_declarations_that_make_no_sense_are_refused(declaration, message):
     with pytest.raises(ValueError, match=message):
+        EnvSettings(**declaration)
+
+
+def test_a_reward_of_another_shape_is_named(monkeypatch):
+    monkeypatch.setattr(REWARDS["excess"], "__call__", lambda self, earned: 3.0)
+    total = declared.rewards(EnvSettings(rewards={"excess": {}}), 3)
+    with pytest.raises(
+        PodracerError,
+        match=r"reward Excess: expected one number an environment, shape \(3,\), got \(\)",
+    ):
+        total(earned())
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        {"costs": {"impact_bps": float("nan")}},
+        {"rewards": {"mean_variance": {"risk_aversion": float("inf")}}},
+        {"rewards": {"turnover_penalty": {"weight": -5}}},
+        {"rewards": {"log_return": {"weight": 0}}},
+        {"initial_cash": float("inf")},
+    ],
+)
+def test_numbers_that_are_none_and_rewards_that_pay_for_nothing_are_refused(declaration):
+    with pytest.raises(ValueError, match=r"finite number|greater than 0|less than"):
         EnvSettings(**declaration)

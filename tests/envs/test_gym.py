@@ -246,3 +246,53 @@ def test_the_differing_reward_functors_are_all_accepted(market):
         env = single(market, env={"rewards": {name: {}}, "episode": {"start": "first"}})
         env.reset(seed=0)
         assert all(np.isfinite(env.step(env.action_space.sample())[1]) for _ in range(30))
+
+
+@pytest.mark.parametrize(
+    ("mode", "action", "message"),
+    [
+        ("weights", [0, np.nan, 0], "action 1 of environment 0: expected a number, got nan"),
+        ("shares", [0, 0, np.inf], "action 2 of environment 0: expected a number, got inf"),
+        ("weights", [0, 0, 0, 0], r"expected actions of shape \(1, 3\), got \(1, 4\)"),
+        ("discrete", [0, 3, 1], "action 1 of environment 0: expected 0, 1 or 2, got 3"),
+    ],
+)
+def test_what_is_no_action_is_refused_and_changes_nothing(market, mode, action, message):
+    env = single(market, env={"action": {"mode": mode}})
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.step(np.array(action, dtype=np.float64))
+    assert env.face.equity_E[0] == 1e6
+    env.step(np.ones(3))
+
+
+def test_an_episode_that_has_ended_or_not_begun_is_not_stepped(market):
+    env = single(market, env={"episode": {"sessions": 2}})
+    with pytest.raises(ValueError, match="its episode has ended or not begun; call reset first"):
+        env.step(np.zeros(3))
+    env.reset()
+    env.step(np.zeros(3))
+    assert env.step(np.zeros(3))[3]
+    with pytest.raises(ValueError, match="its episode has ended or not begun; call reset first"):
+        env.step(np.zeros(3))
+    vector = gymnasium.make_vec("podracer/StockTrading-v0", num_envs=2, market=market)
+    with pytest.raises(ValueError, match="its episode has ended or not begun"):
+        vector.step(np.zeros((2, 3)))
+
+
+def test_arguments_of_the_wrong_kind_are_refused_by_name(market):
+    with pytest.raises(ConfigError, match=r"num_envs and cohorts are for gymnasium\.make_vec"):
+        single(market, num_envs=3)
+    with pytest.raises(ConfigError, match="num_envs and cohorts: expected 1 or more, got 0 and 0"):
+        faces.open_face(market, num_envs=0)
+    with pytest.raises(
+        ConfigError, match=r"env\.costs\.comission_bps: .*See `podracer env schema`"
+    ):
+        single(market, env={"costs": {"comission_bps": 1}})
+    with pytest.raises(ConfigError, match=r"^env: .*got '5'"):
+        single(market, env=5)
+    with pytest.raises(
+        ConfigError, match="window: expected train, selection, lockbox or a Window, got 5"
+    ):
+        single(market, window=5)
+    assert len(repr(market)) < 60

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -14,6 +15,7 @@ import podracer.envs.gym
 from podracer.config import load_settings
 from podracer.envs.guests import read_weights, seat
 from podracer.envs.rollout import rollout
+from podracer.errors import LeaderboardError
 from podracer.leaderboard.board import read_board
 from podracer.pipeline import datasets
 from podracer.pipeline.guests import declare, enter, training_face
@@ -130,10 +132,21 @@ def test_a_guest_is_scored_counted_once_and_shown(finished):
         done = podracer(folder, "enter", "--sb3", "mine.zip", "--algorithm", "ppo")
         assert done.returncode == 0, done.stderr + done.stdout
         assert "mine: score" in done.stdout
-        file = declare(Path("mine.zip"), "ppo", None, None, 1, None)
-        enter(settings, datasets.features(settings, datasets.ingest(settings)), file)
+        market_folder = datasets.features(settings, datasets.ingest(settings))
+        file = declare(Path("mine.zip"), "PPO", None, None, 1, None)
+        enter(settings, market_folder, file)
         assert ledger.trials(seen).count == before + 1
-        (entry,) = [e for e in read_board(settings.store, settings.name) if e.name == "mine"]
+        agents = [e.name for e in read_board(settings.store, settings.name) if e.kind == "agent"]
+        with pytest.raises(LeaderboardError, match="an agent of this tournament is called that"):
+            enter(settings, market_folder, replace(file, name=agents[0]))
+        # The same tensors read another way are another trial.
+        enter(settings, market_folder, declare(Path("mine.zip"), "ppo", None, "relu", 1, "mine"))
+        assert ledger.trials(seen).count == before + 2
+        enter(settings, market_folder, replace(file, name="again"))
+        assert ledger.trials(seen).count == before + 3
+        file = replace(file, name="again")
+        (entry,) = [e for e in read_board(settings.store, settings.name) if e.name == "again"]
+        assert entry.kind == "guest"
         guest = seat(file.declared, read_weights(file.path), market, windows["train"], settings.env)
         returns = rollout(guest, market, windows["selection"], settings.env).returns_RE[:, 0]
     expected = np.sqrt(252) * returns.mean() / returns.std(ddof=1)

@@ -150,8 +150,13 @@ def test_a_malicious_zip_runs_nothing(tmp_path, market):
     [
         (None, "not a model that Stable-Baselines3 saved"),
         (b"not a zip", "not a model that Stable-Baselines3 saved"),
-        ({}, r"not a model that Stable-Baselines3 saved \(.*policy.pth"),
-        ({"policy__pth": saved([1, 2])}, "is no dictionary of tensors"),
+        ({}, r"not a model that Stable-Baselines3 saved, or damaged \(.*policy.pth"),
+        ({"policy__pth": saved([1, 2])}, "is no dictionary of tensors by name"),
+        ({"policy__pth": saved({1: torch.zeros(2)})}, "is no dictionary of tensors by name"),
+        (
+            {"policy__pth": saved({"a": torch.tensor([1.0, np.nan])})},
+            "tensor 'a' holds numbers that are not finite",
+        ),
         ({"policy__pth": b"torn"}, "holds more than tensors, or is damaged"),
     ],
 )
@@ -163,6 +168,17 @@ def test_files_that_are_no_models_are_refused_by_name(tmp_path, content, message
         zip_of(path, **content)
     with pytest.raises(CheckpointError, match=message):
         read_weights(path)
+
+
+def test_a_torn_archive_is_refused(tmp_path, market):
+    model("ppo", face(market, "train", EnvSettings())).save(tmp_path / "m.zip")
+    with zipfile.ZipFile(tmp_path / "m.zip") as archive:
+        at = archive.getinfo("policy.pth").header_offset
+    data = bytearray((tmp_path / "m.zip").read_bytes())
+    data[at + 60 : at + 900] = bytes(840)
+    (tmp_path / "m.zip").write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"m\.zip: (not a model|its policy\.pth)"):
+        read_weights(tmp_path / "m.zip")
 
 
 def test_weights_of_another_network_are_refused_with_what_to_declare(market, tmp_path):
@@ -182,7 +198,7 @@ def test_weights_of_another_network_are_refused_with_what_to_declare(market, tmp
         (("dqn", None, None, 1, None), r"--algorithm: input should be 'ppo', 'a2c', 'sac', 'td3' or 'ddpg', got 'dqn'\."),
         (("ppo", "64,x", None, 1, None), "--net-arch: input should be a valid integer"),
         (("ppo", "64", "gelu", 1, None), r"--activation: input should be 'tanh' or 'relu', got 'gelu'\."),
-        (("ppo", None, None, 0, None), "--stack: input should be greater than 0, got '0'"),
+        (("ppo", None, None, 0, None), "--stack: input should be greater than 0, got 0"),
         (("ppo", None, None, 1, "../x"), r"--name \.\./x: expected letters, digits, - and _"),
     ],
 )  # fmt: skip
