@@ -118,6 +118,18 @@ class PodracerSettings(Settings):
                 "env.action.mode: pods train continuous actions; use weights, notional or shares "
                 "(for discrete pass env={...} to gymnasium.make)"
             )
+        if self.env.action.mode == "shares":
+            raise ValueError(
+                "env.action.mode: what an order of shares is worth depends on the price, which a "
+                "registered model is not told; use weights or notional (for shares pass env={...} to "
+                "gymnasium.make)"
+            )
+        if self.env.cash_rate:
+            raise ValueError(
+                "env.cash_rate: scores and Sharpe ratios take cash to earn nothing, so that interest "
+                "would make an account in cash look best; leave it 0 here (for a face pass env={...} "
+                "to gymnasium.make)"
+            )
         seen = [KNOWN_OBSERVATIONS[name].scope for name in self.env.observations.chosen()]
         if self.pod.network.head and "asset" not in seen:
             raise ValueError(

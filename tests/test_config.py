@@ -39,6 +39,8 @@ WINDOWS = "windows: {train: 8y, selection: 5y, lockbox: 5y}\n"
         (WINDOWS + "env:\n  action: {mode: discrete}\n", r"params\.yaml:3: env\.action\.mode: pods train continuous actions"),
         (WINDOWS + "env:\n  observations:\n    asset_features: {}\n    previous_action:\n", r"params\.yaml:5: env\.observations\.previous_action: it reads more"),
         (WINDOWS + "env:\n  observations: {cash: {}}\n", r"pod\.network\.head: it reads asset columns, and env\.observations names none"),
+        (WINDOWS + "env: {action: {mode: shares}}\n", r"params\.yaml:2: env\.action\.mode: what an order of shares is worth depends"),
+        (WINDOWS + "env: {cash_rate: 0.02}\n", r"params\.yaml:2: env\.cash_rate: scores and Sharpe ratios take cash to earn nothing"),
         (WINDOWS + "env: {rewards: {}}\n", r"params\.yaml:2: env: rewards names none; choose of mean_variance"),
         (WINDOWS + "env: {rewards: [excess]}\n", r"params\.yaml:2: env\.rewards: "),
         (WINDOWS + "env: {costs: {unfilled: carry}}\n", r"params\.yaml:2: env: costs\.unfilled: carry needs costs\.volume_cap"),

@@ -34,7 +34,6 @@ env:
     impact_bps: 30
     volume_cap: 0.1
     unfilled: carry
-  cash_rate: 0.02
   delisting_haircut: 0.3
   action:
     mode: weights

@@ -20,7 +20,6 @@ from tests.flows.workspace import SMALL
         (["pod.device=cuda"], "pod.device: cuda was asked for, but"),
         (["data.dataset=us20", "windows.lockbox=2021-01-01 .. 2022-12-28", "env.fill=next_open"], "env.fill: next_open needs opening prices, which dataset 'us20'"),
         (["data.dataset=us20", "windows.lockbox=2021-01-01 .. 2022-12-28", "env.costs.impact_bps=5"], "env.costs.impact_bps: market impact and volume caps need volumes, which dataset 'us20'"),
-        (["env.action.mode=shares"], "env.action.mode: the prices of dataset 'mega6' are adjusted"),
         (["env.costs.commission_minimum=1"], "env.costs.commission_per_share: the prices of dataset 'mega6' are adjusted"),
         (["data.dataset=us20", "features.market=[cci_30]"], "features.market: cci_30 needs the column high, low"),
         (["windows.train=2013-02-01 .. 2018-12-31"], "need 253 sessions before the first day"),

@@ -16,7 +16,7 @@ from podracer.envs.costs import TERMS
 from podracer.envs.frozen_agents import FrozenAgents
 from podracer.envs.observation import observe
 from podracer.envs.policies import Policy, SideBySide
-from podracer.envs.rollout import Rollout, rollout
+from podracer.envs.rollout import Rollout, joined, rollout
 from podracer.envs.settings import EnvSettings
 from podracer.evaluation.metrics import SESSIONS_A_YEAR, Metric, relative_metrics, summary
 from podracer.evaluation.statistics import bootstrap_indices, sharpe_differences
@@ -203,9 +203,14 @@ def whole_window(market: Market, windows: Windows) -> Window:
 def _run(
     market: Market, window: Window, env: EnvSettings, agents: dict[str, Policy]
 ) -> tuple[Rollout, tuple[str, ...]]:
-    policies = agents | baselines(market, window.start)
-    result = rollout(SideBySide(list(policies.values())), market, window, env)
-    return result, tuple(policies)
+    yardsticks = baselines(market, window.start)
+    result = joined(
+        [
+            rollout(SideBySide(list(agents.values())), market, window, env),
+            rollout(SideBySide(list(yardsticks.values())), market, window, env.patient),
+        ]
+    )
+    return result, (*agents, *yardsticks)
 
 
 def _untrained(market: Market, champion: FrozenAgents, seed: int) -> PopulationPolicy:

@@ -80,8 +80,16 @@ def numpy_backend(
     row = table_rows(tables, row_B, len(accounts.cash_E) // len(row_B))
     lots_AE = accounts.lots_AE.astype(np.float64)
     orders_AE = rule.size_orders(np, accounts.cash_E, lots_AE, row, *decision)
+    goes_on_AE = rule.lets_old_orders_go_on(decision.scale_E, row, decision.kind)
     fill = rule.fill(
-        np, accounts.cash_E, lots_AE, accounts.pending_AE, orders_AE, row, tables.is_fractional
+        np,
+        accounts.cash_E,
+        lots_AE,
+        accounts.pending_AE,
+        orders_AE,
+        goes_on_AE,
+        row,
+        tables.is_fractional,
     )
     return fill._replace(lots_AE=fill.lots_AE.astype(accounts.lots_AE.dtype))
 

@@ -18,7 +18,7 @@ from podracer.envs.settings import (
     EnvSettings,
 )
 from podracer.envs.terminations import AnyTermination
-from podracer.errors import ConfigError, MarketDataError
+from podracer.errors import ConfigError, MarketDataError, PodracerError
 from podracer.market.market import Market
 from podracer.market.scaling import Scaler, fit_scaler
 from podracer.market.windows import Window
@@ -54,7 +54,7 @@ class AccountFunctors(NamedTuple):
 
     def columns(self, view: AccountView) -> np.ndarray:
         """Return what accounts look like (S, E)."""
-        parts = [functor.account(view) for functor in self.functors]
+        parts = [_finite(functor, functor.account(view)) for functor in self.functors]
         columns_SE: np.ndarray = np.concatenate([*parts, np.empty((0, len(view.equity_E)))])
         return columns_SE
 
@@ -63,6 +63,15 @@ def account_functors(settings: EnvSettings) -> AccountFunctors:
     """Return the declared functors of the account."""
     functors = observation_functors(settings).values()
     return AccountFunctors(tuple(f for f in functors if f.scope == "account"))
+
+
+def _finite(functor: Observation, columns_SE: np.ndarray) -> np.ndarray:
+    if not np.isfinite(columns_SE).all():
+        raise PodracerError(
+            f"observation {type(functor).__name__}: expected numbers, got nan or inf. A functor that reads "
+            f"more of an account than its weights must say needs_history = True, and is for faces only."
+        )
+    return columns_SE
 
 
 class ObservationTables(NamedTuple):

@@ -18,10 +18,10 @@ import numpy as np
 
 from podracer.envs import rule
 from podracer.envs.backends import Accounts, Decision, table_rows
-from podracer.envs.settings import EnvSettings
+from podracer.envs.settings import CostSettings, EnvSettings
 from podracer.envs.tables import PriceTables, price_tables
 from podracer.envs.trading import TradingEnv
-from podracer.errors import MarketDataError
+from podracer.errors import ConfigError, MarketDataError
 from podracer.market.market import UNITS_PER_DOLLAR, Market
 
 REWARD_SCALE = 1e-4
@@ -73,6 +73,27 @@ def _buy_largest_first(
     return bought_AE, cash_E
 
 
+def _only_what_it_knows(settings: EnvSettings) -> EnvSettings:
+    """Return the settings of FinRL's rule; refuse what it does not have.
+
+    Raises:
+        ConfigError: if there are costs beyond a commission, interest, or fractional shares.
+    """
+    plain = EnvSettings(
+        initial_cash=settings.initial_cash,
+        fill="same_close",
+        costs=CostSettings(commission_bps=settings.costs.commission_bps),
+        action=settings.action.model_copy(update={"mode": "shares"}),
+    )
+    for key in ("costs", "shares", "cash_rate", "delisting_haircut"):
+        if getattr(settings, key) != getattr(plain, key):
+            raise ConfigError(
+                f"env.{key}: FinRL's rule knows whole shares and a commission in basis points only. "
+                f"Leave it at its default."
+            )
+    return plain
+
+
 class FinrlStep(NamedTuple):
     """What a step brought.
 
@@ -115,13 +136,14 @@ class FinrlEnv:
 
         Raises:
             MarketDataError: if a price is missing.
+            ConfigError: if the settings ask for what FinRL's rule does not have.
         """
         if not np.asarray(market.tradable_DA).all():
             raise MarketDataError(
                 f"{market.meta['name']}: FinRL's rule needs every price of every ticker. "
                 f"Choose tickers or dates without holes."
             )
-        same_close = settings.model_copy(update={"fill": "same_close"})
+        same_close = _only_what_it_knows(settings)
         tables = price_tables(market, same_close)
         self.hmax = float(settings.action.max_trade_shares)
         self._indicators_DAK = indicators_DAK

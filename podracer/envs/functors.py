@@ -148,7 +148,9 @@ class Observation:
     `market`: `columns` returns (D, F), scaled on the training window unless `is_scaled` is false.
     `account`: `account` returns (S, E) after each close, `names` the S names.
 
-    Row t may use what is known at the close of t and nothing later; `podracer env audit` checks it.
+    An account functor that reads anything but `weights_AE` says `needs_history = True`: a pod's agents
+    are not told the rest. Row t may use what is known at the close of t and nothing later;
+    `podracer env audit` checks it.
     """
 
     Parameters: ClassVar[type[Settings]] = NoParameters

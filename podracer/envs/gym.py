@@ -34,7 +34,7 @@ from podracer.market.synthetic import (
 from podracer.market.windows import Window, WindowSettings, resolve_windows
 
 WindowName = Literal["train", "selection", "lockbox"]
-SYNTHETIC_WINDOWS = {"train": (0.0, 0.6), "selection": (0.6, 0.8), "lockbox": (0.8, 1.0)}
+DEFAULT_PARTS = {"train": (0.0, 0.6), "selection": (0.6, 0.8), "lockbox": (0.8, 1.0)}
 IDS: dict[str, dict[str, Any]] = {
     "podracer/StockTrading-v0": {"market": "us20"},
     "podracer/Planted-v0": {"market": "planted"},
@@ -75,7 +75,7 @@ def _with_windows(market: Market) -> tuple[Market, dict[str, Window]]:
     """Cut the sessions after the warm-up in three."""
     first, stop = market.meta["warmup_bars"], len(market.dates_D)
     windows = {}
-    for name, (start, end) in SYNTHETIC_WINDOWS.items():
+    for name, (start, end) in DEFAULT_PARTS.items():
         rows = [first + int(part * (stop - first)) for part in (start, end)]
         windows[name] = Window(name, *rows)
     return market, windows
@@ -128,6 +128,13 @@ def open_face(
     if not isinstance(window, Window) and window not in windows:
         raise ConfigError(f"window: expected {', '.join(windows)} or a Window, got {window!r}.")
     chosen = windows[window] if isinstance(window, str) else window
+    if chosen.name != "train":  # costs vary in training only
+        fixed = settings.episode.model_copy(update={"cost_scales": (1.0,)})
+        settings = settings.model_copy(update={"episode": fixed})
+    if "train" not in windows:
+        raise ConfigError(
+            f"windows: expected a train window to scale on, got {', '.join(windows)}."
+        )
     scaler = observation_tables(opened, settings).fit(windows["train"])
     return StockTrading(opened, settings, chosen, scaler, num_envs, cohorts, stack)
 
@@ -219,10 +226,11 @@ class TradingVectorFace(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin all episodes; environment i is the same in a batch of any size."""
+        """Begin all episodes; cohort i begins as a single environment does with `seed` + i."""
         if seed is not None or not self._generators:
-            seeds = np.random.SeedSequence(seed).spawn(self.face.num_cohorts)
-            self._generators = [np.random.default_rng(s) for s in seeds]
+            first = int(np.random.default_rng().integers(2**31)) if seed is None else seed
+            cohorts = range(self.face.num_cohorts)
+            self._generators = [np.random.default_rng(first + b) for b in cohorts]
         self.face.reset(np.ones(self.num_envs, dtype=bool), self._generators)
         return self.face.observation, self._info()
 

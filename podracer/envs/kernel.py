@@ -81,13 +81,17 @@ def _clip(row, tables, envs, lots_AE, order, dropped_E):  # type: ignore[no-unty
 
 
 @inner
-def _go_on(envs, pending_AE, order):  # type: ignore[no-untyped-def]
-    """Let earlier orders go on where there is no new one."""
+def _go_on(kind, row, tables, envs, pending_AE, scale_E, order, new_pending_AE):  # type: ignore[no-untyped-def]
+    """Let earlier orders go on where there is no new one; keep what meets a session without trading."""
     first, last = envs
+    scale = scale_E[first:last]
     for a in range(len(order)):
-        pending, size = pending_AE[a, first:last], order[a]
+        pending, size, rest = pending_AE[a, first:last], order[a], new_pending_AE[a, first:last]
+        is_decided = kind == WEIGHTS and tables[5][row, a]
         for i in range(last - first):
-            size[i] = pending[i] if size[i] == 0.0 else size[i]
+            goes_on = size[i] == 0.0 and not (is_decided and scale[i] != 0.0)
+            size[i] = pending[i] if goes_on else size[i]
+            rest[i] = 0.0 if tables[4][row, a] else size[i]
 
 
 @inner
@@ -100,7 +104,7 @@ def _cap(row, cap_DA, envs, order, new_pending_AE, cut_E):  # type: ignore[no-un
         if new_pending_AE is not None:
             rest = new_pending_AE[a, first:last]
             for i in range(last - first):
-                rest[i] = size[i] - min(max(size[i], -cap), cap)
+                rest[i] += size[i] - min(max(size[i], -cap), cap)
         for i in range(last - first):
             allowed = min(max(size[i], -cap), cap)
             cut[i] += 1 if allowed != size[i] else 0
@@ -242,7 +246,7 @@ def step(  # type: ignore[no-untyped-def]
                     new_cash_E[i] += np.floor(new_cash_E[i] * extras[4][row])
             value_before_E[envs[0] : envs[1]] = _equity(tables[1], row, envs, new_cash_E, lots_AE)
             if pending_AE is not None:
-                _go_on(envs, pending_AE, order)
+                _go_on(kind, row, tables, envs, pending_AE, decision[1], order, new_pending_AE)
             _clip(row, tables, envs, lots_AE, order, counts_2E[0])
             if extras is not None:
                 _cap(row, extras[0], envs, order, new_pending_AE, counts_2E[1])

@@ -103,7 +103,9 @@ class SideBySide:
             for policy, part in zip(self._policies, self._slices, strict=True)
         ]
         if len({decision.kind for decision in decisions}) > 1:
-            raise ValueError("policies of different action modes cannot share a rollout")
+            raise ValueError(
+                "policies of different action modes cannot share a rollout; join two rollouts"
+            )
         return Decision(
             np.concatenate([d.wanted_AE for d in decisions], axis=1),
             np.concatenate([d.scale_E for d in decisions]),

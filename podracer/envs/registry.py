@@ -18,10 +18,11 @@ from pydantic import (
     model_validator,
 )
 
+from podracer.envs.functors import NoParameters, Observation, Reward, Termination
 from podracer.errors import ConfigError
 from podracer.settings import Settings
 
-F = TypeVar("F")
+F = TypeVar("F", Observation, Reward, Termination)
 
 
 class FunctorSet(Settings):
@@ -79,6 +80,14 @@ def with_plugins(
             raise ConfigError(
                 f"package {package}: its functor {point.name!r} ({point.value}) is not a subclass of "
                 f"podracer.envs.functors.{base.__name__}."
+            )
+        if (
+            not issubclass(functor.Parameters, base.Parameters)
+            and base.Parameters is not NoParameters
+        ):
+            raise ConfigError(
+                f"package {package}: the Parameters of its functor {point.name!r} are not a subclass of "
+                f"{base.Parameters.__name__}. Mend or uninstall the package."
             )
         lacking = [n for n in needs if getattr(functor, n, None) is getattr(base, n, None)]
         if lacking:

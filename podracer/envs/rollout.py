@@ -3,7 +3,8 @@
 Shapes: R daily returns of the window, A assets, E policies.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -124,6 +125,25 @@ def rollout(
         unaffordable_E=book.unaffordable_E,
         closings=tuple(closings),
     )
+
+
+def joined(parts: Sequence[Rollout]) -> Rollout:
+    """Return rollouts over the same window side by side."""
+    dates_R = parts[0].dates_R
+    arrays = {
+        name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
+        for name in (f.name for f in fields(Rollout))
+        if name not in ("dates_R", "closings")
+    }
+    sizes = [part.returns_RE.shape[1] for part in parts]
+    dollars: dict[tuple[np.datetime64, int], list[np.ndarray]] = {}
+    for number, part in enumerate(parts):
+        for closing in part.closings:
+            key = closing.date, closing.asset
+            each = dollars.setdefault(key, [np.zeros(size) for size in sizes])
+            each[number] = closing.dollars_E
+    closings = tuple(Closing(*key, np.concatenate(each)) for key, each in sorted(dollars.items()))
+    return Rollout(dates_R=dates_R, closings=closings, **arrays)
 
 
 def _per_equity(values_RE: np.ndarray, before_RE: np.ndarray) -> np.ndarray:

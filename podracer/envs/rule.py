@@ -96,6 +96,14 @@ def size_orders(
     return xp.where((abs(gap_AE) >= band_E * equity_E) & row.visible, size_AE, 0.0)
 
 
+def lets_old_orders_go_on(scale_E: Array, row: Row, kind: str) -> Array:
+    """Tell where an order of 0 is no decision, so that an earlier one stays at work.
+
+    A decision about weights is one about every asset that trades, unless it moves nothing at all.
+    """
+    return ~row.visible | (scale_E == 0.0) if kind == "weights" else row.visible | True
+
+
 def charges(xp: ModuleType, lots_AE: Array, row: Row) -> tuple[Array, Array]:
     """Return what orders of so many lots pay beyond proportional costs: commission, and impact."""
     commission_AE = impact_AE = xp.zeros_like(lots_AE)
@@ -120,6 +128,7 @@ def fill(
     lots_AE: Array,
     pending_AE: Array | None,
     orders_AE: Array,
+    goes_on: Array,
     row: Row,
     is_fractional: bool,
 ) -> Fill:
@@ -129,13 +138,15 @@ def fill(
     buy pays beyond proportional costs is reserved at the wanted quantity, an upper bound, and paid at
     the filled one. A sale never costs more than it brings. No loop over assets, so the result does
     not depend on their order. A holding in `row.exit` is sold whatever was ordered: its asset has had
-    its last price.
+    its last price. What stays at work (`pending_AE`, where it is not None) is what the volume did not
+    allow, or what met a session without trading; it goes on where `goes_on` and no new order replaces it.
     """
     if row.interest_E is not None:
         cash_E = cash_E + xp.floor(cash_E * row.interest_E)
     value_before_E = cash_E + (lots_AE * row.fill).sum(0)
     if pending_AE is not None:
-        orders_AE = xp.where(orders_AE == 0.0, pending_AE, orders_AE)
+        orders_AE = xp.where((orders_AE == 0.0) & goes_on, pending_AE, orders_AE)
+    missed_AE = xp.where(row.fillable, 0.0, orders_AE)
     dropped_E = ((orders_AE != 0.0) & ~row.fillable).sum(0)
     orders_AE = xp.where(row.fillable, orders_AE, 0.0)
     orders_AE = xp.where(row.exit, -lots_AE, orders_AE)
@@ -144,11 +155,12 @@ def fill(
     to_buy_AE = orders_AE.clip(min=0.0)
     sold_AE, wished_AE = to_sell_AE, to_buy_AE
     cut_E = 0 * dropped_E
+    pending_AE = None if pending_AE is None else missed_AE
     if row.cap is not None:
         sold_AE, wished_AE = xp.minimum(to_sell_AE, row.cap), xp.minimum(to_buy_AE, row.cap)
         rest_AE = (to_buy_AE - wished_AE) - (to_sell_AE - sold_AE)
         cut_E = (rest_AE != 0.0).sum(0)
-        pending_AE = None if pending_AE is None else rest_AE
+        pending_AE = None if pending_AE is None else rest_AE + missed_AE
 
     proceeds_AE = xp.floor(sold_AE * row.sell)
     proceeds_AE = (proceeds_AE - charge(xp, sold_AE, row)).clip(min=0.0)

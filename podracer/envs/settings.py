@@ -66,19 +66,30 @@ class CostSettings(Settings):
     )
     unfilled: Literal["cancel", "carry"] = Field(
         "cancel",
-        description="What happens to the rest of an order that the volume cap cuts: carried, it stays "
-        "at work until a new order for the asset replaces it.",
+        description="What happens to the rest of an order that the volume cap cuts, and to one that "
+        "meets a session without trading: carried, it stays at work until a new decision about the "
+        "asset replaces it.",
     )
+
+    @property
+    def summary(self) -> str:
+        """What a trade costs, in words."""
+        rate = self.commission_bps + self.half_spread_bps + self.slippage_bps
+        parts = [f"{rate:g} bp a trade"]
+        if self.commission_per_share or self.commission_minimum:
+            parts.append(
+                f"${self.commission_per_share:g} a share, ${self.commission_minimum:g} an order at least"
+            )
+        if self.impact_bps:
+            parts.append(f"market impact of {self.impact_bps:g} bp at a session's whole volume")
+        if self.volume_cap is not None:
+            parts.append(f"at most {100 * self.volume_cap:g} % of a session's volume an order")
+        return ", ".join(parts)
 
     @property
     def reads_volume(self) -> bool:
         """Whether a fill depends on the session's volume."""
         return self.impact_bps > 0 or self.volume_cap is not None
-
-    @property
-    def has_charges(self) -> bool:
-        """Whether an order pays anything that is not proportional to its notional."""
-        return max(self.commission_per_share, self.commission_minimum, self.impact_bps) > 0
 
     @property
     def carries(self) -> bool:
@@ -210,6 +221,15 @@ class EnvSettings(Settings):
     )
 
     @property
+    def patient(self) -> "EnvSettings":
+        """The same for a yardstick: what the volume cap cuts stays at work, whatever agents are told."""
+        if self.costs.volume_cap is None:
+            return self
+        return self.model_copy(
+            update={"costs": self.costs.model_copy(update={"unfilled": "carry"})}
+        )
+
+    @property
     def hash(self) -> str:
         """The hash of the resolved environment, a tag of every model trained in it."""
         return canonical_hash([self.model_dump(mode="json"), self._foreign_sources()])
@@ -238,6 +258,10 @@ class EnvSettings(Settings):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "EnvSettings":
+        if self.cash_rate and self.fill == "same_close":
+            raise ValueError(
+                "cash_rate: interest needs a fill after the close, not fill same_close"
+            )
         if self.costs.unfilled == "carry" and self.costs.volume_cap is None:
             raise ValueError(
                 "costs.unfilled: carry needs costs.volume_cap, without which every order is filled"

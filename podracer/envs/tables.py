@@ -245,8 +245,8 @@ def _volume_tables(
     if settings.fill != "same_close":
         shares_DA = np.vstack([shares_DA[1:], np.zeros((1, shares_DA.shape[1]))])
     cap = 1.0 if costs.volume_cap is None else costs.volume_cap
-    # In integers, so that 10 % of 1,000 shares are 100.
-    cap_DA = shares_DA.astype(np.int64) * round(cap * 1_000_000) * lots // 1_000_000
+    # The product of whole numbers is exact below 2^53, so that 10 % of 1,000 shares are 100.
+    cap_DA = np.floor(shares_DA * round(cap * 1_000_000) / (1_000_000 // lots))
     cap_DA = np.where(exit_DA, np.inf, cap_DA)
     if not costs.impact_bps:
         return cap_DA, None

@@ -67,20 +67,29 @@ def advance(
     orders_AE = rule.size_orders(
         torch, accounts.cash_E, accounts.lots_AE, row, wanted_AE, scale_E, band_E, kind
     )
-    return rule.fill(torch, *accounts, orders_AE, row, tables.is_fractional)
+    goes_on = rule.lets_old_orders_go_on(scale_E, row, kind)
+    return rule.fill(torch, *accounts, orders_AE, goes_on, row, tables.is_fractional)
 
 
 class TorchBackend:
     """A backend of `TradingEnv`: the step on a device, the accounts in NumPy arrays."""
 
     def __init__(self, tables: PriceTables, device: str | torch.device = "cpu") -> None:
-        self._tables = torch_tables(tables, device)
+        self._source, self._tables = tables, torch_tables(tables, device)
         self._device = device
 
     def __call__(
         self, row_B: np.ndarray, decision: Decision, accounts: Accounts, tables: PriceTables
     ) -> rule.Fill:
-        """Advance every block."""
+        """Advance every block.
+
+        Raises:
+            ValueError: if the tables are others than were copied to the device.
+        """
+        if tables is not self._source:
+            raise ValueError(
+                "the tables are not those of this backend; make one for each environment"
+            )
 
         def tensor(array: np.ndarray | None) -> Tensor | None:
             return None if array is None else torch.from_numpy(array).to(self._device)

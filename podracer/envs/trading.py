@@ -73,7 +73,7 @@ class TradingEnv:
             np.zeros(shape, dtype=np.float64 if tables.is_fractional else np.int32),
             np.zeros(shape) if tables.carries else None,
         )
-        self._before, self._row_before_B = self._accounts, self.session_B
+        self._trade = Trade(tables, self.session_B, self._accounts, self._accounts)
         self._equity_E = np.zeros(self.num_envs)
 
     @property
@@ -110,13 +110,17 @@ class TradingEnv:
     def next_fill_value_E(self) -> np.ndarray:
         """Return the accounts at the prices of the next fill: what the last decision has become."""
         fill_AE = self._per_env(self.tables.fill_DA)
-        value_E: np.ndarray = self.cash_E + (self.lots_AE * fill_AE).sum(0)
+        cash_E = self.cash_E
+        if self.tables.interest_D is not None:
+            rate_E = np.repeat(self.tables.interest_D[self.row_B], self._block_size)
+            cash_E = cash_E + np.floor(cash_E * rate_E)
+        value_E: np.ndarray = cash_E + (self.lots_AE * fill_AE).sum(0)
         return value_E
 
     @property
     def trade(self) -> Trade:
-        """The last step."""
-        return Trade(self.tables, self._row_before_B, self._before, self._accounts)
+        """The last step; nothing was traded since a reset."""
+        return self._trade
 
     def costs(self) -> CostBreakdown:
         """Return where the money of the last step went."""
@@ -162,6 +166,7 @@ class TradingEnv:
             np.where(is_new_E, lots_AE, self.lots_AE).astype(self.lots_AE.dtype),
             None if pending_AE is None else np.where(is_new_E, 0.0, pending_AE),
         )
+        self._trade = Trade(self.tables, self.row_B, self._accounts, self._accounts)
         self._equity_E = self._checked(np.where(is_new_E, self.initial_value, self._equity_E))
 
     def step(self, decision: Decision) -> Step:
@@ -173,9 +178,10 @@ class TradingEnv:
             PodracerError: if an account outgrows exact money.
         """
         self._check(decision)
-        self._before, self._row_before_B = self._accounts, self.row_B
-        fill = self._backend(self.row_B, decision, self._accounts, self.tables)
+        before, row_B = self._accounts, self.row_B
+        fill = self._backend(row_B, decision, before, self.tables)
         self._accounts = Accounts(fill.cash_E, fill.lots_AE, fill.pending_AE)
+        self._trade = Trade(self.tables, row_B, before, self._accounts)
         self.session_B = self.session_B + 1
         self._equity_E = self._checked(
             kernel.equity(self.row_B, fill.cash_E, fill.lots_AE, self.tables.close_DA)

@@ -84,7 +84,8 @@ class MlflowBoard:
             else self._client.create_run(experiment, tags=tags, run_name=identity.run)
         )
         self.run_id = str(run.info.run_id)
-        self._versions = {v.tags.get("agent", "ensemble"): v for v in self._found()}
+        own = [v for v in self._found() if v.tags["kind"] != "guest"]
+        self._versions = {v.tags.get("agent", "ensemble"): v for v in own}
 
     def _claim_name(self) -> None:
         """Create the registered model, or check that it is one of the same universe."""
@@ -214,7 +215,7 @@ class MlflowBoard:
 
     def welcome(
         self, entry: Entry, algorithm: str, observations_XO: np.ndarray, actions_XN: np.ndarray
-    ) -> int:
+    ) -> None:
         """Register a guest; an earlier one of its name with other weights leaves the board.
 
         Args:
@@ -222,17 +223,17 @@ class MlflowBoard:
             algorithm: that trained it.
             observations_XO: a batch.
             actions_XN: what the guest does there; the registered model must do the same.
-
-        Returns:
-            Its version.
         """
+        is_known = False
         for found in self._found():
             if found.tags["kind"] == "guest" and found.tags["agent"] == entry.name:
-                if found.tags["weights_hash"] == entry.weights_hash:
-                    return int(found.version)
+                is_same = found.tags["weights_hash"] == entry.weights_hash
+                is_known |= is_same
                 self._client.set_model_version_tag(
-                    self.identity.model, found.version, "board", EVICTED
+                    self.identity.model, found.version, "board", ON_BOARD if is_same else EVICTED
                 )
+        if is_known:
+            return
         model = _Model(
             GUEST_CODE,
             [(entry.checkpoint, entry.name)],
@@ -242,7 +243,7 @@ class MlflowBoard:
         )
         tags = _tags(entry) | {"algorithm": algorithm}
         with mlflow.start_run(run_id=self.run_id):
-            return int(self._log(entry.name, model, tags).version)
+            self._log(entry.name, model, tags)
 
     def _register(self, name: str, members: Sequence[Entry], tags: dict[str, str]) -> Any:
         agents = load_agents([m.checkpoint for m in members])

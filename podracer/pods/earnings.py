@@ -5,7 +5,6 @@ Shapes: T decisions, E environments.
 
 import numpy as np
 
-from podracer.envs.costs import Trade
 from podracer.envs.declared import rewards, terminations
 from podracer.envs.functors import AccountView, Earned
 from podracer.envs.settings import EnvSettings
@@ -36,7 +35,7 @@ class Earnings:
         self._reward = rewards(settings, num_envs)
         self._termination = terminations(settings, num_envs)
         self._value_E = env.equity_E
-        self._trade: Trade | None = None
+        self._trade = env.trade
 
     def note(self, t: int, value_E: np.ndarray, wanted_AE: np.ndarray) -> None:
         """Take in a step of the environment.
@@ -59,8 +58,6 @@ class Earnings:
 
     def _credit(self, t: int, value_E: np.ndarray) -> None:
         trade = self._trade
-        if trade is None:
-            raise ValueError("there is no step to credit; note one first")
         earned = Earned(
             self._value_E,
             value_E,

@@ -44,7 +44,8 @@ class Provenance:
     config_hash: str
     git_commit: str
     seed: int
-    commission_bps: float
+    costs: str
+    mode: str
     fill: str
     initial_cash: float
     opening: Opening

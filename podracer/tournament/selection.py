@@ -62,7 +62,7 @@ def make_judge(market: Market, windows: Windows, env: EnvSettings) -> Judge:
     """Run the benchmark, equal weight rebalanced monthly, on the windows that agents are scored on."""
 
     def yardstick(window: Window) -> Yardstick:
-        benchmark = rollout(equal_weight_monthly(market, window.start), market, window, env)
+        benchmark = rollout(equal_weight_monthly(market, window.start), market, window, env.patient)
         indices_SR = bootstrap_indices(window.num_returns, market.hash, window.name)
         return Yardstick(benchmark.returns_RE[:, 0], indices_SR)
 

@@ -83,13 +83,17 @@ class ScalarAccount:
                 self.cash += self.shares[a] * quote.ends_at
                 self.shares[a] = Decimal(0)
                 continue
-            if order == 0 and self.pending[a]:
+            # A decision about weights that moves at all is one about every asset that trades.
+            is_decided = kind == "weights" and scale != 0 and quote.close is not None
+            if order == 0 and not is_decided:
                 order = self.pending[a]
             self.pending[a] = Decimal(0)
             if order == 0:
                 continue
             if quote.fill is None:
                 self.dropped += 1
+                if self.costs.get("unfilled") == "carry":
+                    self.pending[a] = order
                 continue
             if order < 0:
                 order = -min(-order, self.shares[a])

@@ -93,6 +93,37 @@ def test_e04_the_volume_cap_fills_a_tenth_and_cancels_or_carries_the_rest(backen
     assert env.lots_AE.tolist() == [[70 * one]]
 
 
+@BACKENDS
+def test_e04_a_real_volume_caps_fractional_shares_too(backend):
+    market = market_of([[100.0]] * 4, volume_DA=[[300_000_000]] * 4)
+    settings = EnvSettings(costs={"commission_bps": 0, "volume_cap": 0.05}, shares="fractional")
+    env = env_of(market, settings, backend)
+    env.step(buy(1.0))
+    assert env.tables.cap_DA[0, 0] == 15_000_000 * 1_000_000
+    assert env.lots_AE[0, 0] == pytest.approx(10_000 * 1_000_000, abs=1)
+
+
+@BACKENDS
+def test_e04_what_is_carried_waits_through_a_pause_and_ends_with_a_new_decision(backend):
+    closes = np.full((9, 1), 10.0)
+    closes[2:4] = np.nan
+    market = market_of(closes, volume_DA=[[1_000]] * 9)
+    costs = {"commission_bps": 0, "volume_cap": 0.1, "unfilled": "carry"}
+    env = env_of(market, EnvSettings(costs=costs, initial_cash=10_000), backend)
+    held = []
+    for order in (350, 0, 0, 0, 0):
+        env.step(shares(order))
+        held.append(int(env.lots_AE[0, 0]))
+    assert held == [100, 100, 100, 200, 300]
+    env = env_of(market, EnvSettings(costs=costs, initial_cash=10_000), backend)
+    env.step(buy(0.5))  # 500 shares, of which 100 are filled
+    stay = Decision(np.array([[0.1]], np.float32), np.ones(1), np.zeros(1))
+    env.step(stay)
+    env.step(stay)
+    env.step(stay)
+    assert env.lots_AE.tolist() == [[100]]
+
+
 def test_e04_without_volumes_a_cap_is_refused_by_name():
     for costs, key in (({"volume_cap": 0.1}, "volume_cap"), ({"impact_bps": 5}, "impact_bps")):
         with pytest.raises(

@@ -5,7 +5,7 @@ import pytest
 
 from podracer.envs.finrl import FinrlEnv
 from podracer.envs.settings import EnvSettings
-from podracer.errors import MarketDataError
+from podracer.errors import ConfigError, MarketDataError
 from tests.conftest import market_of, random_closes
 
 HMAX, FEE, CASH, STOCKS = 100, 0.001, 1_000_000.0, 30
@@ -137,6 +137,22 @@ def test_finrl_ignores_turbulence_on_the_first_day_and_ours_does_not(world):
     scalar.step(action[0])
     assert scalar.shares == [100] * STOCKS
     assert env.shares_AE[:, 0].tolist() == [0] * STOCKS
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"costs": {"impact_bps": 5}},
+        {"costs": {"commission_minimum": 1}},
+        {"shares": "fractional"},
+        {"cash_rate": 0.02},
+    ],
+)
+def test_settings_that_finrl_does_not_have_are_refused(world, settings):
+    with pytest.raises(
+        ConfigError, match="FinRL's rule knows whole shares and a commission in basis"
+    ):
+        FinrlEnv(world[0], world[2], EnvSettings(**settings))
 
 
 def test_a_market_with_holes_is_refused(world):

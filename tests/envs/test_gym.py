@@ -147,6 +147,21 @@ def test_an_environment_does_not_depend_on_its_neighbours(market):
     assert len(np.unique(walks[8][1])) > 60
 
 
+def test_the_vector_face_is_single_faces_side_by_side(market):
+    env = {"episode": {"sessions": 20}}
+    vector = gymnasium.make_vec("podracer/StockTrading-v0", num_envs=3, market=market, env=env)
+    alone = [single(market, env=env) for _ in range(3)]
+    first, _ = vector.reset(seed=5)
+    assert np.array_equal(first, [env.reset(seed=5 + i)[0] for i, env in enumerate(alone)])
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        actions = rng.uniform(-1, 1, (3, 3)).astype(np.float32)
+        seen, reward, *_ = vector.step(actions)
+        each = [env.step(a) for env, a in zip(alone, actions, strict=True)]
+        assert np.array_equal(seen, [e[0] for e in each])
+        assert reward.tolist() == [e[1] for e in each]
+
+
 def test_one_ruined_account_begins_anew_on_its_cohorts_session(falling):
     vector = gymnasium.make_vec(
         "podracer/StockTrading-v0", num_envs=2, cohorts=1, market=falling, window=Window("w", 0, 20),
@@ -295,4 +310,26 @@ def test_arguments_of_the_wrong_kind_are_refused_by_name(market):
         ConfigError, match="window: expected train, selection, lockbox or a Window, got 5"
     ):
         single(market, window=5)
+    with pytest.raises(ConfigError, match="windows: expected a train window to scale on, got w"):
+        single(market, windows={"w": Window("w", 0, 50)}, window="w")
     assert len(repr(market)) < 60
+
+
+def test_costs_vary_in_training_only(market):
+    cheap = {"costs": {"commission_bps": 100}, "episode": {"start": "first", "cost_scales": [0]},
+             "action": {"mode": "notional"}}  # fmt: skip
+    for window, rate in (("train", 0.0), ("lockbox", 0.01)):
+        env = single(market, env=cheap, window=window)
+        env.reset()
+        env.step(np.ones(3))
+        bill = env.face.env.costs()
+        assert bill.cost_E[0] / bill.traded_E[0] == pytest.approx(rate, rel=1e-3)
+
+
+def test_nothing_was_traded_since_a_reset(market):
+    env = single(market)
+    env.reset()
+    env.step(np.ones(3))
+    assert env.face.env.costs().traded_E[0] > 0
+    env.reset()
+    assert env.face.env.costs().traded_E[0] == 0

@@ -12,7 +12,7 @@ from podracer.agents.networks import initial_weights, parameter_shapes
 from podracer.agents.settings import NetworkSettings
 from podracer.envs.agent_policies import ActingAgents, EnsemblePolicy, PopulationPolicy
 from podracer.envs.backends import numba_backend, numpy_backend
-from podracer.envs.equal_weight import fill_growth
+from podracer.envs.equal_weight import close_growth, fill_growth
 from podracer.envs.observation import observe, target_weights
 from podracer.envs.policies import ScheduledPolicy, SideBySide, equal_weight_monthly, equal_weights
 from podracer.envs.rollout import rollout
@@ -33,11 +33,18 @@ from tests.conftest import market_of, random_closes
 DATA = Path(__file__).parents[1] / "data"
 
 
-def test_equal_weight_grows_by_the_mean_of_what_can_be_filled_twice():
+def test_equal_weight_grows_by_the_mean_of_what_is_held_through_pauses_and_ends():
     closes = [[10, 10], [20, 10], [30, np.nan], [30, 40]]
     growth_D = fill_growth(price_tables(market_of(closes), EnvSettings()))
-    # Fills of session t are at t + 1: 20 -> 30 alone, then 30 -> 30 alone, then nothing.
-    assert growth_D.tolist() == pytest.approx([1.5, 1.0, 1.0, 1.0])
+    # Fills of session t are at t + 1: 20 -> 30 and a pause at 10, then 30 -> 30 and 10 -> 40.
+    assert growth_D.tolist() == pytest.approx([1.25, 2.5, 1.0, 1.0])
+    ends = price_tables(
+        market_of([[10, 10], [20, 10], [30, np.nan], [30, np.nan]]),
+        EnvSettings(delisting_haircut=0.5),
+    )
+    # The second is closed at half of 10 at the fill of session 1, and then there is one asset.
+    assert fill_growth(ends).tolist() == pytest.approx([(1.5 + 0.5) / 2, 1.0, 1.0, 1.0])
+    assert close_growth(ends).tolist() == pytest.approx([1.5, (1.5 + 0.5) / 2, 1.0, 1.0])
 
 
 def test_returns_of_buy_and_hold_are_those_of_the_price_after_the_first_fill(free_trading):

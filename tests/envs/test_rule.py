@@ -21,7 +21,8 @@ def fill(cash, shares, wanted, price, fee_bps, fillable=None):
     if fillable is not None:
         row = row._replace(fillable=np.array(fillable)[:, None])
     lots = np.array(shares, dtype=np.float64)
-    return rule.fill(np, usd(cash), lots, None, np.array(wanted, dtype=np.float64), row, False)
+    orders = np.array(wanted, dtype=np.float64)
+    return rule.fill(np, usd(cash), lots, None, orders, True, row, False)
 
 
 def test_the_fee_is_charged_on_buys_and_on_sells():

@@ -190,7 +190,6 @@ def test_devices_that_cannot_be_had_are_refused_and_auto_falls_back_visibly():
             "terminations": {"drawdown_limit": {"fraction": 0.02}},
             "episode": {"cost_scales": [0.5, 2]},
             "observations": {"asset_features": {}, "cash": {}},
-            "cash_rate": 0.03,
         },
     ],
 )
