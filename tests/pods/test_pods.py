@@ -10,6 +10,7 @@ import torch
 
 from podracer.agents import checkpoint
 from podracer.agents.settings import NetworkSettings, PpoHyperparameters
+from podracer.backtest.backtest import backtest
 from podracer.envs.frozen_agents import load_agents
 from podracer.envs.observation import observe
 from podracer.envs.rollout import rollout
@@ -205,6 +206,10 @@ def test_a_pod_trains_in_any_declared_environment(market, tmp_path, declared):
     opened = open_market(market)
     again = rollout(agents.policy(opened), opened, WINDOWS.selection, chosen.env)
     assert np.array_equal(again.returns_RE[:, 0], first)
+    report = backtest(opened, WINDOWS, chosen.env, agents, agents, seed=1)
+    assert report.names[:2] == ("champion", "leader")
+    assert np.isfinite(report.returns_RS).all()
+    assert report.costs.total[0] > 0
 
 
 @pytest.mark.gpu
