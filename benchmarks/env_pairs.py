@@ -25,7 +25,7 @@ from podracer.market.windows import Window
 
 A, E, SESSIONS = 30, 4096, 20
 # 0.8 of the medians in benchmarks/results/env_pairs.md.
-FLOORS = {"eager": 3.0, "pandas": 12_000.0, "full": 1.0, "costs": 0.4}
+FLOORS = {"eager": 2.9, "pandas": 20_000.0, "full": 0.9, "costs": 0.55}
 
 
 def targets(num_envs: int) -> np.ndarray:
