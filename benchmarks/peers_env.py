@@ -8,8 +8,10 @@ arrays are set from outside.
 import importlib.util
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +20,7 @@ import torch
 from benchmarks.env_pairs import SESSIONS, E, targets, walk, with_volume
 from benchmarks.pairs import Ratio, arguments, run
 from podracer.envs.backends import Decision
+from podracer.envs.finrl import FinrlEnv
 from podracer.envs.settings import ActionSettings, EnvSettings
 from podracer.envs.tables import price_tables
 from podracer.envs.trading import TradingEnv
@@ -42,8 +45,8 @@ def load(package: str, path: str) -> ModuleType:
     return module
 
 
-def finrl(market: Market) -> Callable[[], None]:
-    """FinRL's pandas environment."""
+def finrl_env(market: Market) -> Any:
+    """FinRL's pandas environment on a market."""
     module = load("finrl", "meta/env_stock_trading/env_stocktrading.py")
     names = [f"i{k}" for k in range(K)]
     frames = []
@@ -53,11 +56,16 @@ def finrl(market: Market) -> Callable[[], None]:
         frames.append(frame.assign(date=dates, tic=ticker, close=market.price_DA[:, a] / 1e6))
     table = pd.concat(frames).sort_values(["date", "tic"], ignore_index=True)
     table.index = table["date"].factorize()[0]
-    env = module.StockTradingEnv(
+    return module.StockTradingEnv(
         df=table, stock_dim=A, hmax=100, initial_amount=1_000_000, num_stock_shares=[0] * A,
         buy_cost_pct=[0.001] * A, sell_cost_pct=[0.001] * A, reward_scaling=1e-4,
         state_space=1 + 2 * A + K * A, action_space=A, tech_indicator_list=names, print_verbosity=10**9,
     )  # fmt: skip
+
+
+def finrl(market: Market) -> Callable[[], None]:
+    """Some steps of FinRL's environment."""
+    env = finrl_env(market)
     actions = np.random.default_rng(0).uniform(-1, 1, (FINRL_STEPS, A))
 
     def steps() -> None:
@@ -66,6 +74,30 @@ def finrl(market: Market) -> Callable[[], None]:
             env.step(action)
 
     return steps
+
+
+def compare_with_finrl(market: Market) -> str:
+    """Walk FinRL's environment and our parity environment side by side; say where they part.
+
+    No two orders are equal: FinRL serves equal ones in the order that its sort leaves them in, ours by
+    ticker.
+    """
+    cents = replace(market, price_DA=np.round(market.price_DA / 1e4) * 1e4)
+    theirs, ours = finrl_env(cents), FinrlEnv(cents, cents.asset_features_DAK, EnvSettings())
+    theirs.reset()
+    ours.reset()
+    rng = np.random.default_rng(1)
+    off = 0.0
+    for t in range(DAYS - 2):
+        action = rng.permutation(np.linspace(-0.405, 0.995, A)).astype(np.float32)
+        theirs.step(action)
+        ours.step(action[None])
+        state = theirs.state
+        if not np.array_equal(state[1 + A : 1 + 2 * A], ours.shares_AE[:, 0]):
+            return f"FinRL and its parity environment hold other shares from session {t} on"
+        equity = state[0] + np.dot(state[1 : 1 + A], state[1 + A : 1 + 2 * A])
+        off = max(off, abs(equity / ours.equity_E[0] - 1))
+    return f"FinRL and its parity environment: equal shares on {DAYS - 2} sessions, equity to {off:.0e}"
 
 
 def elegantrl(market: Market, num_envs: int) -> Callable[[], None]:
@@ -93,6 +125,8 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     market = with_volume(planted_market(PlantedSettings(num_sessions=DAYS, num_assets=A)))
+    if not options.json:
+        print(compare_with_finrl(market))
     settings = EnvSettings(action=ActionSettings(no_trade_band=0.0))
     tables = price_tables(market, settings)
     decision = Decision(targets(E), np.ones(E), np.zeros(E))
