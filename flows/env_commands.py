@@ -17,7 +17,7 @@ def explain(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     """Print the resolved environment: what agents see, do, pay and earn."""
     from podracer.config import explain as rows
     from podracer.envs.declared import explain as functors
-    from podracer.envs.registry import FunctorSet
+    from podracer.envs.settings import KNOWN
     from podracer.pipeline.preflight import check_prices
 
     whole = load(params, set_)
@@ -30,11 +30,8 @@ def explain(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
         table.add_row(f"{kind}.{name}", escaped(shown), escaped(meaning))
     out.print(table)
     table = Table(Column("setting", no_wrap=True), "value", "meaning")
-    declared = [
-        n for n in type(settings).model_fields if isinstance(getattr(settings, n), FunctorSet)
-    ]
     for key, value, meaning in rows(settings):
-        if key.partition(".")[0] not in declared:
+        if key.partition(".")[0] not in KNOWN:
             table.add_row(key, escaped("null" if value is None else str(value)), escaped(meaning))
     out.print(table)
 

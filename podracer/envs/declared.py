@@ -3,7 +3,7 @@
 Shapes: D sessions, A assets, K asset features, F market features, E environments, S account inputs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from podracer.envs.functors import AccountView, Columns, Observation
 from podracer.envs.registry import summary
 from podracer.envs.rewards import RewardSum
 from podracer.envs.settings import (
+    KNOWN,
     KNOWN_OBSERVATIONS,
     KNOWN_REWARDS,
     KNOWN_TERMINATIONS,
@@ -189,13 +190,8 @@ def weights_only(weights_AE: np.ndarray) -> AccountView:
 
 def explain(settings: EnvSettings) -> list[tuple[str, str, dict[str, Any], str]]:
     """Return kind, name, parameters and meaning of every declared functor."""
-    known: dict[str, Mapping[str, type]] = {
-        "observations": KNOWN_OBSERVATIONS,
-        "rewards": KNOWN_REWARDS,
-        "terminations": KNOWN_TERMINATIONS,
-    }
     return [
         (kind, name, given.model_dump(), summary(functors[name]))
-        for kind, functors in known.items()
+        for kind, functors in KNOWN.items()
         for name, given in getattr(settings, kind).chosen().items()
     ]

@@ -18,6 +18,12 @@ KNOWN_OBSERVATIONS = with_plugins("podracer.observations", OBSERVATIONS, Observa
 KNOWN_REWARDS = with_plugins("podracer.rewards", REWARDS, Reward, ("__call__",))
 KNOWN_TERMINATIONS = with_plugins("podracer.terminations", TERMINATIONS, Termination, ("__call__",))
 
+KNOWN: dict[str, Mapping[str, type]] = {
+    "observations": KNOWN_OBSERVATIONS,
+    "rewards": KNOWN_REWARDS,
+    "terminations": KNOWN_TERMINATIONS,
+}
+
 if TYPE_CHECKING:
     ObservationSet = FunctorSet
     RewardSet = FunctorSet
@@ -236,14 +242,9 @@ class EnvSettings(Settings):
 
     def _foreign_sources(self) -> dict[str, str]:
         """Return the hash of the code behind each chosen functor that is another package's."""
-        known: dict[str, Mapping[str, type]] = {
-            "observations": KNOWN_OBSERVATIONS,
-            "rewards": KNOWN_REWARDS,
-            "terminations": KNOWN_TERMINATIONS,
-        }
         return {
             f"{kind}.{name}": foreign_source_hash(functors[name])
-            for kind, functors in known.items()
+            for kind, functors in KNOWN.items()
             for name in getattr(self, kind).chosen()
             if not functors[name].__module__.startswith("podracer.")
         }

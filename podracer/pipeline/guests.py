@@ -109,11 +109,11 @@ def enter(settings: PodracerSettings, market_folder: Path, file: GuestFile) -> E
     torch.set_num_threads(1)
     policy = seat(guest, weights, market, windows.train, settings.env)
     with alone(folder):
+        board = open_board(settings, market, windows, folder.name, lineage)
+        board.refuse_agent_name(name)
         on_train = rollout(policy, market, windows.train, settings.env)
         on_selection = rollout(policy, market, windows.selection, settings.env)
         stem = folder / GUESTS / name
-        board = open_board(settings, market, windows, folder.name, lineage)
-        board.refuse_agent_name(name)
         facts = {
             "guest": guest.model_dump(mode="json"),
             "name": name,

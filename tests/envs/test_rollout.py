@@ -11,11 +11,11 @@ import torch
 from podracer.agents.networks import initial_weights, parameter_shapes
 from podracer.agents.settings import NetworkSettings
 from podracer.envs.agent_policies import ActingAgents, EnsemblePolicy, PopulationPolicy
-from podracer.envs.backends import numba_backend, numpy_backend
+from podracer.envs.backends import Decision, numba_backend, numpy_backend
 from podracer.envs.equal_weight import close_growth, fill_growth
 from podracer.envs.observation import observe, target_weights
 from podracer.envs.policies import ScheduledPolicy, SideBySide, equal_weight_monthly, equal_weights
-from podracer.envs.rollout import rollout
+from podracer.envs.rollout import joined, rollout
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables
 from podracer.envs.trading import TradingEnv
@@ -281,3 +281,26 @@ def test_the_books_of_a_rollout_are_those_of_its_steps_one_by_one():
     assert found.interest_E == pytest.approx(interest / 1e6, rel=1e-12)
     assert found.cost_RE.sum(0) == pytest.approx(sums.sum(0) / 1e6)
     assert (found.cut_E > 0).all()
+
+
+def test_rollouts_of_different_action_modes_are_joined_and_not_mixed():
+    market = market_of(random_closes(40, 2))
+    window, settings = Window("w", 0, 30), EnvSettings()
+
+    class Orders:
+        num_policies = 1
+
+        def decide(self, session, weights_AE):
+            return Decision(np.full((2, 1), 0.01, np.float32), np.ones(1), np.zeros(1), "notional")
+
+    hold = equal_weight_monthly(market, 0)
+    with pytest.raises(ValueError, match="different action modes cannot share a rollout; join two"):
+        rollout(SideBySide([Orders(), hold]), market, window, settings)
+    parts = [
+        rollout(p, market, window, settings) for p in (Orders(), equal_weight_monthly(market, 0))
+    ]
+    both = joined(parts)
+    for e, part in enumerate(parts):
+        assert np.array_equal(both.returns_RE[:, e], part.returns_RE[:, 0])
+        assert np.array_equal(both.costs_CE[:, e], part.costs_CE[:, 0])
+        assert np.array_equal(both.weights_RAE[:, :, e], part.weights_RAE[:, :, 0])

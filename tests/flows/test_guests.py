@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import sys
 import zipfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from stable_baselines3 import A2C, DDPG, PPO, SAC, TD3
 
+from podracer.envs import guests
 from podracer.envs.guests import GuestSettings, build_policy, read_weights, seat
 from podracer.envs.gym import Sizes
 from podracer.envs.rollout import rollout
@@ -168,6 +170,21 @@ def test_files_that_are_no_models_are_refused_by_name(tmp_path, content, message
         zip_of(path, **content)
     with pytest.raises(CheckpointError, match=message):
         read_weights(path)
+
+
+def test_a_member_that_unpacks_to_too_much_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(guests, "LARGEST_FILE", 1_000)
+    path = zip_of(tmp_path / "m.zip", policy__pth=bytes(5_000))
+    with pytest.raises(CheckpointError, match=r"policy\.pth unpacks to 5,000 bytes, more than 1,000"):
+        read_weights(path)
+
+
+def test_without_stable_baselines_guests_are_refused_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    with pytest.raises(
+        ConfigError, match=r"guests need Stable-Baselines3\. Install it: pip install"
+    ):
+        build_policy(GuestSettings(algorithm="ppo"), Sizes(10, 20, 3, "weights"), {})
 
 
 def test_a_torn_archive_is_refused(tmp_path, market):
