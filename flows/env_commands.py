@@ -24,7 +24,7 @@ def explain(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     check_prices(whole)
     settings = whole.env
     out.print(f"environment {settings.hash[:16]}")
-    table = Table("functor", "parameters", "meaning")
+    table = Table(Column("functor", no_wrap=True), "parameters", "meaning")
     for kind, name, given, meaning in functors(settings):
         shown = ", ".join(f"{key} {value}" for key, value in given.items())
         table.add_row(f"{kind}.{name}", escaped(shown), escaped(meaning))

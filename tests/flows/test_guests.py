@@ -175,7 +175,9 @@ def test_files_that_are_no_models_are_refused_by_name(tmp_path, content, message
 def test_a_member_that_unpacks_to_too_much_is_not_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr(guests, "LARGEST_FILE", 1_000)
     path = zip_of(tmp_path / "m.zip", policy__pth=bytes(5_000))
-    with pytest.raises(CheckpointError, match=r"policy\.pth unpacks to 5,000 bytes, more than 1,000"):
+    with pytest.raises(
+        CheckpointError, match=r"policy\.pth unpacks to 5,000 bytes, more than 1,000"
+    ):
         read_weights(path)
 
 
