@@ -159,7 +159,7 @@ def test_the_vector_face_is_single_faces_side_by_side(market):
         seen, reward, *_ = vector.step(actions)
         each = [env.step(a) for env, a in zip(alone, actions, strict=True)]
         assert np.array_equal(seen, [e[0] for e in each])
-        assert reward.tolist() == [e[1] for e in each]
+        assert reward == pytest.approx([e[1] for e in each], rel=1e-12)
 
 
 def test_one_ruined_account_begins_anew_on_its_cohorts_session(falling):
