@@ -15,7 +15,7 @@ import torch
 from benchmarks.pairs import Ratio, arguments, run
 from podracer.envs.backends import Decision
 from podracer.envs.declared import observation_tables
-from podracer.envs.faces import StockTrading
+from podracer.envs.faces import StockTrading, flat_observations
 from podracer.envs.settings import ActionSettings, CostSettings, EnvSettings
 from podracer.envs.tables import price_tables
 from podracer.envs.trading import TradingEnv
@@ -147,8 +147,10 @@ def full_observation(market: Market) -> tuple[Case, int]:
     """Some sessions of the face, and the width of what it shows."""
     settings = EnvSettings(episode={"start": "first"})
     window = Window("all", 0, len(market.dates_D))
-    scaler = observation_tables(market, settings).fit(window)
-    face = StockTrading(market, settings, window, scaler, E, 1)
+    tables = observation_tables(market, settings)
+    face = StockTrading(
+        market, settings, window, flat_observations(tables, tables.fit(window)), E, 1
+    )
     generators = [np.random.default_rng(0)]
     actions = np.random.default_rng(0).uniform(-1, 1, (E, A)).astype(np.float32)
 

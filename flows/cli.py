@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Column, Table
+from rich.table import Table
 
-from flows.console import DEFAULT_PARAMS, Params, Set, errors, escaped, load, out
+from flows.console import DEFAULT_PARAMS, Params, Set, errors, escaped, load, out, settings_table
 from flows.data_commands import data, print_quality
 from flows.env_commands import env
 from podracer.errors import NotFinalError, PodracerError
@@ -275,12 +275,7 @@ def config_explain(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
     """Print every setting with its value and meaning."""
     from podracer.config import explain
 
-    table = Table(Column("setting", no_wrap=True), "value", "meaning")
-    for key, value, meaning in explain(load(params, set_)):
-        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        shown = "null" if value is None else shown
-        table.add_row(key, escaped(shown), escaped(meaning))
-    out.print(table)
+    out.print(settings_table(explain(load(params, set_))))
 
 
 @config.command("schema")

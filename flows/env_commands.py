@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Column, Table
 
-from flows.console import DEFAULT_PARAMS, Params, Set, escaped, load, out
+from flows.console import DEFAULT_PARAMS, Params, Set, escaped, load, out, settings_table
 
 env = typer.Typer(help="The declared environment.", no_args_is_help=True)
 
@@ -29,11 +29,7 @@ def explain(params: Params = DEFAULT_PARAMS, set_: Set = None) -> None:
         shown = ", ".join(f"{key} {value}" for key, value in given.items())
         table.add_row(f"{kind}.{name}", escaped(shown), escaped(meaning))
     out.print(table)
-    table = Table(Column("setting", no_wrap=True), "value", "meaning")
-    for key, value, meaning in rows(settings):
-        if key.partition(".")[0] not in KNOWN:
-            table.add_row(key, escaped("null" if value is None else str(value)), escaped(meaning))
-    out.print(table)
+    out.print(settings_table(r for r in rows(settings) if r[0].partition(".")[0] not in KNOWN))
 
 
 @env.command()

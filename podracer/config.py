@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
 from podracer.agents.settings import PpoHyperparameters
+from podracer.envs.functors import AssetObservation
 from podracer.envs.registry import FunctorSet
 from podracer.envs.settings import KNOWN_OBSERVATIONS, EnvSettings
 from podracer.errors import ConfigError
@@ -130,8 +131,8 @@ class PodracerSettings(Settings):
                 "would make an account in cash look best; leave it 0 here (for a face pass env={...} "
                 "to gymnasium.make)"
             )
-        seen = [KNOWN_OBSERVATIONS[name].scope for name in self.env.observations.chosen()]
-        if self.pod.network.head and "asset" not in seen:
+        seen = [KNOWN_OBSERVATIONS[name] for name in self.env.observations.chosen()]
+        if self.pod.network.head and not any(issubclass(o, AssetObservation) for o in seen):
             raise ValueError(
                 "pod.network.head: it reads asset columns, and env.observations names none; add "
                 "asset_features, or set pod.network.head to false and pod.network.mlp_hidden above 0"

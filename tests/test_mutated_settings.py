@@ -166,7 +166,7 @@ def nth_line(path):
 
 def test_the_file_itself_is_valid(tmp_path):
     (tmp_path / "params.yaml").write_text(VALID)
-    load_settings(tmp_path / "params.yaml")
+    assert load_settings(tmp_path / "params.yaml").name == "mine"
 
 
 def test_two_hundred_mistakes_are_refused_before_anything_runs(tmp_path):

@@ -28,7 +28,7 @@ tomorrow = "podracer_calm:Tomorrow"
 MODULE = '''
 import numpy as np
 from pydantic import Field
-from podracer.envs.functors import Columns, Observation, Reward, RewardParameters
+from podracer.envs.functors import Columns, MarketObservation, Reward, RewardParameters
 
 class Calm(Reward):
     """Minus the absolute log return."""
@@ -39,20 +39,16 @@ class Calm(Reward):
     def __call__(self, earned):
         return -np.abs(earned.log_return_E) ** self.parameters.power
 
-class Weekday(Observation):
+class Weekday(MarketObservation):
     """Day of the week, 0 to 1."""
-
-    scope = "market"
     is_scaled = False
 
     def columns(self, market):
         days = (market.dates_D.astype("datetime64[D]").astype(int) + 3) % 7
         return Columns(days[:, None] / 4.0, ("weekday",))
 
-class Tomorrow(Observation):
+class Tomorrow(MarketObservation):
     """Looks ahead."""
-
-    scope = "market"
 
     def columns(self, market):
         price = market.price_DA[:, 0]

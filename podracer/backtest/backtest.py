@@ -4,6 +4,7 @@ Shapes: R daily returns, A assets, S series.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -159,20 +160,24 @@ def backtest(
         sharpe_difference=(_lead(champion_R, benchmark_R), float(low), float(high)),
         settled_difference=_lead(champion_R[ENTRY_SESSIONS:], benchmark_R[ENTRY_SESSIONS:]),
         costs=_cost_table(inside, np.array([0, benchmark])),
-        closings=tuple(
-            (market.tickers[c.asset], str(c.date), float(c.dollars_E[0]))
-            for c in inside.closings
-            if c.dollars_E[0] > 0
-        ),
+        closings=_closings(market, inside),
+    )
+
+
+def _closings(market: Market, inside: Rollout) -> tuple[tuple[str, str, float], ...]:
+    """Return the champion's holdings whose ticker ended."""
+    return tuple(
+        (market.tickers[c.asset], str(c.date), float(c.dollars_E[0]))
+        for c in inside.closings
+        if c.dollars_E[0] > 0
     )
 
 
 def _cost_table(inside: Rollout, chosen: np.ndarray) -> CostTable:
-    def pair(values_E: np.ndarray) -> tuple[float, float]:
-        return float(values_E[chosen[0]]), float(values_E[chosen[1]])
+    first, second = chosen
 
-    def counts(values_E: np.ndarray) -> tuple[int, int]:
-        return int(values_E[chosen[0]]), int(values_E[chosen[1]])
+    def pair(values_E: np.ndarray) -> tuple[Any, Any]:
+        return values_E[first].item(), values_E[second].item()
 
     traded_E = inside.traded_E
     total_E = inside.costs_CE.sum(0)
@@ -182,9 +187,9 @@ def _cost_table(inside: Rollout, chosen: np.ndarray) -> CostTable:
         total=pair(total_E),
         per_traded=(rates[0], rates[1]),
         interest=pair(inside.interest_E),
-        dropped=counts(inside.dropped_E),
-        cut=counts(inside.cut_E),
-        unaffordable=counts(inside.unaffordable_E),
+        dropped=pair(inside.dropped_E),
+        cut=pair(inside.cut_E),
+        unaffordable=pair(inside.unaffordable_E),
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from podracer.envs.declared import observation_functors, observation_tables
-from podracer.envs.faces import StockTrading
+from podracer.envs.faces import StockTrading, flat_observations
+from podracer.envs.functors import AssetObservation, MarketObservation
 from podracer.envs.settings import EnvSettings
 from podracer.errors import MarketDataError
 from podracer.market.adjustment import adjusted
@@ -115,8 +116,8 @@ def _functor_leaks(truth: Market, other: Market, settings: EnvSettings, t: int) 
     """Compare what each functor says of sessions up to t."""
     leaks = []
     for name, functor in observation_functors(settings).items():
-        if functor.scope == "account":
-            continue  # it sees no market; the walk compares it
+        if not isinstance(functor, AssetObservation | MarketObservation):
+            continue  # an account sees no market; the walk compares it
         columns = functor.columns(truth)
         ours, theirs = columns.values[: t + 1], functor.columns(other).values[: t + 1]
         moved = np.argwhere(~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs))))
@@ -155,17 +156,18 @@ def _walk(
 ) -> dict[str, list[np.ndarray]]:
     window = Window("audit", t - WALK_BARS, t + 2)
     fixed = settings.episode.model_copy(update={"start": "first", "sessions": None})
+    observations = flat_observations(observation_tables(market, settings), scaler)
     face = StockTrading(
-        market, settings.model_copy(update={"episode": fixed}), window, scaler, NUM_ENVS, 1
+        market, settings.model_copy(update={"episode": fixed}), window, observations, NUM_ENVS, 1
     )
     rng = np.random.default_rng(seed)
     face.reset(np.ones(NUM_ENVS, dtype=bool), [rng])
     found: dict[str, list[np.ndarray]] = {what: [] for what in COMPARED}
     for _ in range(WALK_BARS):
         if settings.action.mode == "discrete":
-            actions = rng.integers(0, 3, (NUM_ENVS, face.num_actions)).astype(np.float32)
+            actions = rng.integers(0, 3, (NUM_ENVS, face.sizes.num_actions)).astype(np.float32)
         else:
-            actions = rng.uniform(-1, 1, (NUM_ENVS, face.num_actions)).astype(np.float32)
+            actions = rng.uniform(-1, 1, (NUM_ENVS, face.sizes.num_actions)).astype(np.float32)
         reward_E, terminated_E, _ = face.step(actions)
         values = (face.observation, reward_E, terminated_E, face.env.cash_E, face.env.lots_AE)
         for what, value in zip(COMPARED, values, strict=True):

@@ -4,7 +4,7 @@ Shapes: D sessions, A assets, E environments in B blocks; a block of E / B envir
 of the tables.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -36,6 +36,16 @@ class Decision(NamedTuple):
     kind: Kind = "weights"
 
 
+def joined_decisions(decisions: Sequence[Decision]) -> Decision:
+    """Return decisions of one kind side by side, as one for all their accounts."""
+    return Decision(
+        np.concatenate([d.wanted_AE for d in decisions], axis=1),
+        np.concatenate([d.scale_E for d in decisions]),
+        np.concatenate([d.band_E for d in decisions]),
+        decisions[0].kind,
+    )
+
+
 @dataclass
 class Accounts:
     """The state of E accounts.
@@ -60,17 +70,7 @@ def table_rows(tables: PriceTables, row_B: np.ndarray, block: int) -> rule.Row:
     def wide(table: np.ndarray | None) -> np.ndarray | None:
         return None if table is None else np.repeat(table[row_B].T, block, axis=-1)
 
-    return rule.Row(*(wide(table) for table in (*_always(tables), *_extras(tables))))
-
-
-def _always(tables: PriceTables) -> tuple[np.ndarray, ...]:
-    t = tables
-    return t.close_DA, t.fill_DA, t.buy_DA, t.sell_DA, t.fillable_DA, t.visible_DA, t.exit_DA
-
-
-def _extras(tables: PriceTables) -> tuple[np.ndarray | None, ...]:
-    t = tables
-    return t.cap_DA, t.impact_DA, t.per_lot_D, t.minimum_D, t.interest_D
+    return rule.Row(*(wide(table) for table in tables.rows))
 
 
 def numpy_backend(
@@ -107,7 +107,7 @@ def numba_backend(
     kernel.step(
         KINDS[decision.kind],
         row_B,
-        _always(tables),
+        tables.rows[: rule.ALWAYS],
         tables.extras,
         True if tables.is_fractional else None,
         decision[:3],

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from podracer.envs import rule
-from podracer.envs.backends import Accounts, Decision, table_rows
+from podracer.envs.backends import Accounts, Decision, joined_decisions, table_rows
 from podracer.envs.costs import TERMS, Trade
 
 CHUNK = 256
@@ -67,7 +67,7 @@ class CostBook:
         np.add.at(self.cost_RE, days_T, costs.cost_E.reshape(-1, num_policies))
         self.costs_CE += costs.costs_CE.reshape(len(TERMS), -1, num_policies).sum(1)
         self.interest_E += costs.interest_E.reshape(-1, num_policies).sum(0)
-        decision = _joined_decisions([n.decision for n in noted])
+        decision = joined_decisions([n.decision for n in noted])
         weights_AE = np.concatenate([n.weights_AE for n in noted], axis=1)
         failed_E = _unaffordable(trade, decision, weights_AE)
         self.unaffordable_E += failed_E.reshape(-1, num_policies).sum(0)
@@ -87,15 +87,6 @@ def _joined_trades(trades: list[Trade]) -> Trade:
         np.concatenate([t.row_B for t in trades]),
         accounts([t.before for t in trades]),
         accounts([t.after for t in trades]),
-    )
-
-
-def _joined_decisions(decisions: list[Decision]) -> Decision:
-    return Decision(
-        np.concatenate([d.wanted_AE for d in decisions], axis=1),
-        np.concatenate([d.scale_E for d in decisions]),
-        np.concatenate([d.band_E for d in decisions]),
-        decisions[0].kind,
     )
 
 

@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from podracer.envs.functors import AccountView, Columns, Observation
+from podracer.envs.functors import (
+    AccountObservation,
+    AccountView,
+    AssetObservation,
+    Columns,
+    MarketObservation,
+    Observation,
+)
 from podracer.envs.registry import summary
 from podracer.envs.rewards import RewardSum
 from podracer.envs.settings import (
@@ -47,7 +54,7 @@ def observation_functors(settings: EnvSettings) -> dict[str, Observation]:
 class AccountFunctors(NamedTuple):
     """What agents see of their account."""
 
-    functors: tuple[Observation, ...]
+    functors: tuple[AccountObservation, ...]
 
     def names(self, tickers: tuple[str, ...]) -> tuple[str, ...]:
         """Return the name of every column."""
@@ -63,10 +70,10 @@ class AccountFunctors(NamedTuple):
 def account_functors(settings: EnvSettings) -> AccountFunctors:
     """Return the declared functors of the account."""
     functors = observation_functors(settings).values()
-    return AccountFunctors(tuple(f for f in functors if f.scope == "account"))
+    return AccountFunctors(tuple(f for f in functors if isinstance(f, AccountObservation)))
 
 
-def _finite(functor: Observation, columns_SE: np.ndarray) -> np.ndarray:
+def _finite(functor: AccountObservation, columns_SE: np.ndarray) -> np.ndarray:
     if not np.isfinite(columns_SE).all():
         raise PodracerError(
             f"observation {type(functor).__name__}: expected numbers, got nan or inf. A functor that reads "
@@ -119,29 +126,21 @@ def observation_tables(market: Market, settings: EnvSettings) -> ObservationTabl
         MarketDataError: if a functor gives a table of another shape, or a hole in an asset column.
     """
     D, A = market.price_DA.shape
-    functors = observation_functors(settings)
-    by_scope: dict[str, list[Columns]] = {"asset": [], "market": []}
+    assets: list[Columns] = []
+    markets: list[Columns] = []
     is_scaled: list[bool] = []
-    for name, functor in functors.items():
-        if functor.scope == "account":
-            continue
-        columns = functor.columns(market)
-        shape = (D, A, len(columns.names)) if functor.scope == "asset" else (D, len(columns.names))
-        if columns.values.shape != shape:
-            raise MarketDataError(
-                f"env.observations.{name}: expected a table of shape {shape}, got "
-                f"{columns.values.shape}. Mend the functor."
-            )
-        if functor.scope == "asset":
-            _require_numbers(name, columns, market)
-        by_scope[functor.scope].append(columns)
-        if functor.scope == "market":
-            is_scaled += [functor.is_scaled] * len(columns.names)
+    for name, functor in observation_functors(settings).items():
+        if isinstance(functor, AssetObservation):
+            assets.append(_shaped(name, functor.columns(market), (D, A)))
+            _require_numbers(name, assets[-1], market)
+        elif isinstance(functor, MarketObservation):
+            markets.append(_shaped(name, functor.columns(market), (D,)))
+            is_scaled += [functor.is_scaled] * len(markets[-1].names)
     if settings.observability == "full":
-        by_scope["market"].append(_hidden(market))
-        is_scaled += [False] * len(by_scope["market"][-1].names)
-    asset = _joined(by_scope["asset"], np.empty((D, A, 0), dtype=np.float32))
-    seen = _joined(by_scope["market"], np.empty((D, 0), dtype=np.float32))
+        markets.append(_hidden(market))
+        is_scaled += [False] * len(markets[-1].names)
+    asset = _joined(assets, np.empty((D, A, 0), dtype=np.float32))
+    seen = _joined(markets, np.empty((D, 0), dtype=np.float32))
     return ObservationTables(
         asset.values,
         seen.values,
@@ -150,6 +149,16 @@ def observation_tables(market: Market, settings: EnvSettings) -> ObservationTabl
         seen.names,
         account_functors(settings),
     )
+
+
+def _shaped(name: str, columns: Columns, rows: tuple[int, ...]) -> Columns:
+    shape = (*rows, len(columns.names))
+    if columns.values.shape != shape:
+        raise MarketDataError(
+            f"env.observations.{name}: expected a table of shape {shape}, got "
+            f"{columns.values.shape}. Mend the functor."
+        )
+    return columns
 
 
 def _require_numbers(name: str, columns: Columns, market: Market) -> None:

@@ -12,16 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from podracer.envs.backends import Decision
-from podracer.envs.declared import (
-    ObservationTables,
-    observation_tables,
-    rewards,
-    terminations,
-)
+from podracer.envs.declared import ObservationTables, rewards, terminations
 from podracer.envs.equal_weight import close_growth
 from podracer.envs.functors import AccountView, Earned
-from podracer.envs.observation import decision
-from podracer.envs.settings import EnvSettings
+from podracer.envs.observation import account_width, decision
+from podracer.envs.settings import ActionSettings, EnvSettings
+from podracer.envs.spaces import Sizes, num_actions
 from podracer.envs.tables import price_tables
 from podracer.envs.trading import TradingEnv
 from podracer.errors import ConfigError
@@ -61,11 +57,15 @@ class FlatObservations:
         seen_EO[:, : self.num_account] = account_SE.T
         return seen_EO
 
+    def sizes(self, stack: int, action: ActionSettings) -> Sizes:
+        """Return the sizes of an environment that gives so many of these side by side."""
+        actions = num_actions(self.tables.asset_DAK.shape[1], action)
+        return Sizes(self.limit, stack * self.width, actions, action.mode)
 
-def flat_observations(market: Market, settings: EnvSettings, scaler: Scaler) -> FlatObservations:
-    """Tabulate the declared observations of a market."""
-    tables = observation_tables(market, settings)
-    num_sessions, num_assets = market.price_DA.shape
+
+def flat_observations(tables: ObservationTables, scaler: Scaler) -> FlatObservations:
+    """Scale and flatten the declared observations of a market."""
+    num_sessions, num_assets = tables.asset_DAK.shape[:2]
     asset_DO = tables.asset_DAK.reshape(num_sessions, -1)
     shared_DO = np.concatenate([asset_DO, scaler.apply(tables.market_DF)], axis=1)
     limit = max(LARGEST_SCORE, num_assets / 2)
@@ -73,7 +73,7 @@ def flat_observations(market: Market, settings: EnvSettings, scaler: Scaler) -> 
         np.clip(shared_DO, -limit, limit),
         tables,
         limit,
-        len(tables.account.names(market.tickers)),
+        account_width(tables.account, num_assets),
     )
 
 
@@ -123,7 +123,7 @@ class StockTrading:
         market: Market,
         settings: EnvSettings,
         window: Window,
-        scaler: Scaler,
+        observations: FlatObservations,
         num_envs: int = 1,
         cohorts: int | None = None,
         stack: int = 1,
@@ -134,7 +134,7 @@ class StockTrading:
             market: prices and features.
             settings: the declared environment.
             window: bars to trade.
-            scaler: fitted on the training window.
+            observations: what accounts see, scaled on the training window.
             num_envs: E.
             cohorts: B; every environment has sessions of its own if None.
             stack: observations of this many sessions are given side by side, the newest last.
@@ -162,14 +162,12 @@ class StockTrading:
             raise ConfigError(f"stack: expected 1 or more observations, got {stack}.")
         self.market, self.settings, self.window = market, settings, window
         self.num_envs = num_envs
-        self.observations = flat_observations(market, settings, scaler)
-        self.num_actions = market.num_assets + int(
-            settings.action.cash_action and settings.action.mode == "weights"
-        )
+        self.observations = observations
+        self.sizes = observations.sizes(stack, settings.action)
         self._starts = window.start, last_start
         tables = price_tables(market, settings, settings.episode.cost_scales)
         self._block = num_envs // self.num_cohorts
-        self._env = TradingEnv(tables, settings, window.stop, self.num_cohorts, self._block)
+        self.env = TradingEnv(tables, settings, window.stop, self.num_cohorts, self._block)
         self._growth_D = close_growth(tables)
         self._reward = rewards(settings, num_envs)
         self._termination = terminations(settings, num_envs)
@@ -186,17 +184,12 @@ class StockTrading:
     @property
     def equity_E(self) -> np.ndarray:
         """Dollars."""
-        return self._env.equity_E / UNITS_PER_DOLLAR
+        return self.env.equity_E / UNITS_PER_DOLLAR
 
     @property
     def session_E(self) -> np.ndarray:
         """The session after whose close each environment acts."""
-        return np.repeat(self._env.session_B, self._block)
-
-    @property
-    def env(self) -> TradingEnv:
-        """The accounts."""
-        return self._env
+        return np.repeat(self.env.session_B, self._block)
 
     def reset(self, is_new_E: np.ndarray, generators: list[np.random.Generator]) -> None:
         """Begin new episodes.
@@ -210,7 +203,7 @@ class StockTrading:
                 neighbours.
         """
         is_new_B = is_new_E.reshape(self.num_cohorts, -1).all(1)
-        session_B, scenario_B = self._env.session_B.copy(), self._env.scenario_B.copy()
+        session_B, scenario_B = self.env.session_B.copy(), self.env.scenario_B.copy()
         first, last = self._starts
         for b in np.flatnonzero(is_new_B):
             session_B[b] = first
@@ -222,7 +215,7 @@ class StockTrading:
         if length is not None:
             ends_B = np.minimum(ends_B, session_B + length)
         self._end_B = np.where(is_new_B, ends_B, self._end_B)
-        self._env.reset(session_B, None, scenario_B, is_new_E)
+        self.env.reset(session_B, None, scenario_B, is_new_E)
         self._is_over_E = self._is_over_E & ~is_new_E
         self._reward.reset(is_new_E)
         self._termination.reset(is_new_E)
@@ -237,20 +230,20 @@ class StockTrading:
             ValueError: if an episode has ended, or an action is not one.
         """
         self._check(action_EN)
-        session_B = self._env.session_B
-        visible_BA = self._env.tables.visible_DA[session_B]
+        session_B = self.env.session_B
+        visible_BA = self.env.tables.visible_DA[session_B]
         visible_AE = np.repeat(visible_BA.T, self._block, axis=1)
         decided = decide(action_EN, visible_AE, self.settings)
-        before_E = self._env.equity_E
-        self._env.step(decided)
-        trade = self._env.trade
+        before_E = self.env.equity_E
+        self.env.step(decided)
+        trade = self.env.trade
         self._previous_AE = decided.wanted_AE
         growth_E = np.repeat(self._growth_D[session_B], self._block)
         earned = Earned(
             before_E,
-            self._env.equity_E,
+            self.env.equity_E,
             growth_E,
-            self._env.initial_value,
+            self.env.initial_value,
             lambda: trade.costs().traded_E,
         )
         # A new array each step: what was handed out stays what it was.
@@ -259,7 +252,7 @@ class StockTrading:
         outcome = Outcome(
             self._reward(earned),
             self._termination(self._view()),
-            np.repeat(self._env.session_B >= self._end_B, self._block),
+            np.repeat(self.env.session_B >= self._end_B, self._block),
         )
         self._is_over_E = outcome.terminated_E | outcome.truncated_E
         return outcome
@@ -270,7 +263,7 @@ class StockTrading:
                 f"environment {int(np.argmax(self._is_over_E))}: its episode has ended or not begun; "
                 f"call reset first"
             )
-        expected = (self.num_envs, self.num_actions)
+        expected = (self.num_envs, self.sizes.num_actions)
         if action_EN.shape != expected:
             raise ValueError(f"expected actions of shape {expected}, got {action_EN.shape}")
         is_discrete = self.settings.action.mode == "discrete"
@@ -283,8 +276,8 @@ class StockTrading:
             )
 
     def _view(self) -> AccountView:
-        env = self._env
+        env = self.env
         return AccountView(env.weights_AE, env.equity_E, env.initial_value, self._previous_AE)
 
     def _seen(self) -> np.ndarray:
-        return self.observations.at(self._env.session_B, self._view())
+        return self.observations.at(self.env.session_B, self._view())

@@ -8,9 +8,10 @@ are vectorised: one call for E accounts.
 Shapes: D sessions, A assets, E environments, K features of an asset, F of the market, S of an account.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -72,10 +73,10 @@ class Earned:
         return turnover_E
 
 
-class Reward:
-    """A term of the reward. Subclass it, give `Parameters` and `__call__`; keep state by environment."""
+class Functor:
+    """What rewards and terminations share: parameters, and maybe a state of each environment."""
 
-    Parameters: ClassVar[type[RewardParameters]] = RewardParameters
+    Parameters: ClassVar[type[Settings]] = NoParameters
 
     def __init__(self, parameters: Any, num_envs: int) -> None:
         self.parameters = parameters
@@ -84,9 +85,15 @@ class Reward:
     def reset(self, is_new_E: np.ndarray) -> None:
         """Forget the past of the environments that start anew."""
 
+
+class Reward(Functor, ABC):
+    """A term of the reward. Subclass it, give `Parameters` and `__call__`; keep state by environment."""
+
+    Parameters: ClassVar[type[Settings]] = RewardParameters
+
+    @abstractmethod
     def __call__(self, earned: Earned) -> np.ndarray:
         """Return the reward of each environment (E,); called once a session, in order."""
-        raise NotImplementedError
 
 
 class AccountView:
@@ -117,21 +124,12 @@ class AccountView:
         return self._weights()
 
 
-class Termination:
+class Termination(Functor, ABC):
     """A reason to end an episode early. Subclass it, give `Parameters` and `__call__`."""
 
-    Parameters: ClassVar[type[Settings]] = NoParameters
-
-    def __init__(self, parameters: Any, num_envs: int) -> None:
-        self.parameters = parameters
-        self.num_envs = num_envs
-
-    def reset(self, is_new_E: np.ndarray) -> None:
-        """Forget the past of the environments that start anew."""
-
+    @abstractmethod
     def __call__(self, account: AccountView) -> np.ndarray:
         """Return which environments end here (E,); called once a session, in order."""
-        raise NotImplementedError
 
 
 class Columns(NamedTuple):
@@ -142,33 +140,47 @@ class Columns(NamedTuple):
 
 
 class Observation:
-    """Columns of the observation; a subclass is one of three scopes.
+    """Columns of the observation. Subclass one of the three kinds below.
 
-    `asset`: `columns` returns (D, A, K), the same for every account; the per-asset head reads it.
-    `market`: `columns` returns (D, F), scaled on the training window unless `is_scaled` is false.
-    `account`: `account` returns (S, E) after each close, `names` the S names.
-
-    An account functor that reads anything but `weights_AE` says `needs_history = True`: a pod's agents
-    are not told the rest. Row t may use what is known at the close of t and nothing later;
-    `podracer env audit` checks it.
+    Row t may use what is known at the close of t and nothing later; `podracer env audit` checks it.
     """
 
     Parameters: ClassVar[type[Settings]] = NoParameters
-    scope: ClassVar[Literal["asset", "market", "account"]]
-    is_scaled: ClassVar[bool] = True
     needs_history: ClassVar[bool] = False
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
 
+
+class AssetObservation(Observation, ABC):
+    """Columns of each asset, the same for every account; the per-asset head reads them."""
+
+    @abstractmethod
     def columns(self, market: Any) -> Columns:
-        """Return the columns of a `podracer.market.market.Market`."""
-        raise NotImplementedError
+        """Return (D, A, K) columns of a `podracer.market.market.Market`; 0 where there is nothing."""
 
+
+class MarketObservation(Observation, ABC):
+    """Columns of the market, scaled on the training window unless `is_scaled` is false."""
+
+    is_scaled: ClassVar[bool] = True
+
+    @abstractmethod
+    def columns(self, market: Any) -> Columns:
+        """Return (D, F) columns of a `podracer.market.market.Market`."""
+
+
+class AccountObservation(Observation, ABC):
+    """Columns of an account after each close, of order one.
+
+    One that reads anything but `weights_AE` says `needs_history = True`: a pod's agents are not told
+    the rest.
+    """
+
+    @abstractmethod
     def names(self, tickers: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of an account functor's columns."""
-        raise NotImplementedError
+        """Return the names of the S columns."""
 
+    @abstractmethod
     def account(self, account: AccountView) -> np.ndarray:
-        """Return an account functor's columns (S, E), of order one."""
-        raise NotImplementedError
+        """Return (S, E)."""

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from podracer.envs.backends import Decision
 from podracer.envs.declared import observation_tables, weights_only
-from podracer.envs.faces import FlatObservations, StockTrading, decide
-from podracer.envs.gym import Sizes, single_spaces, sizes_of
+from podracer.envs.faces import FlatObservations, decide, flat_observations
 from podracer.envs.settings import EnvSettings
+from podracer.envs.spaces import Sizes, single_spaces
 from podracer.errors import CheckpointError, ConfigError
 from podracer.market.market import Market
 from podracer.market.windows import Window
@@ -189,7 +189,7 @@ def seat(
     settings: EnvSettings,
 ) -> GuestPolicy:
     """Return a guest as a policy on a market, with what it sees scaled on the training window."""
-    scaler = observation_tables(market, settings).fit(train)
-    face = StockTrading(market, settings, train, scaler, stack=guest.stack)
-    policy = build_policy(guest, sizes_of(face), weights)
-    return GuestPolicy(policy, sizes_of(face), market, face.observations, settings)
+    tables = observation_tables(market, settings)
+    observations = flat_observations(tables, tables.fit(train))
+    sizes = observations.sizes(guest.stack, settings.action)
+    return GuestPolicy(build_policy(guest, sizes, weights), sizes, market, observations, settings)

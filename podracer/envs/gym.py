@@ -7,18 +7,18 @@ does both.
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from pydantic import ValidationError
 
 from podracer.envs.declared import observation_tables
-from podracer.envs.faces import StockTrading
+from podracer.envs.faces import StockTrading, flat_observations
 from podracer.envs.settings import EnvSettings
+from podracer.envs.spaces import single_spaces
 from podracer.errors import ConfigError
 from podracer.market.loading import load_raw
 from podracer.market.market import Market, build_market, open_market
@@ -135,31 +135,9 @@ def open_face(
         raise ConfigError(
             f"windows: expected a train window to scale on, got {', '.join(windows)}."
         )
-    scaler = observation_tables(opened, settings).fit(windows["train"])
-    return StockTrading(opened, settings, chosen, scaler, num_envs, cohorts, stack)
-
-
-class Sizes(NamedTuple):
-    """What the spaces of one environment follow from."""
-
-    limit: float
-    width: int
-    num_actions: int
-    mode: str
-
-
-def sizes_of(face: StockTrading) -> Sizes:
-    """Return the sizes of a face."""
-    width = face.observation.shape[1]
-    return Sizes(face.observations.limit, width, face.num_actions, face.settings.action.mode)
-
-
-def single_spaces(sizes: Sizes) -> tuple[spaces.Box, spaces.Space[Any]]:
-    """Return the observation and the action space of one environment."""
-    observation = spaces.Box(-sizes.limit, sizes.limit, (sizes.width,), np.float32)
-    if sizes.mode == "discrete":
-        return observation, spaces.MultiDiscrete([3] * sizes.num_actions)
-    return observation, spaces.Box(-1.0, 1.0, (sizes.num_actions,), np.float32)
+    tables = observation_tables(opened, settings)
+    observations = flat_observations(tables, tables.fit(windows["train"]))
+    return StockTrading(opened, settings, chosen, observations, num_envs, cohorts, stack)
 
 
 class TradingFace(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -174,7 +152,7 @@ class TradingFace(gymnasium.Env[np.ndarray, np.ndarray]):
                 "num_envs and cohorts are for gymnasium.make_vec; make opens one account."
             )
         self.face = open_face(**arguments)
-        self.observation_space, self.action_space = single_spaces(sizes_of(self.face))
+        self.observation_space, self.action_space = single_spaces(self.face.sizes)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -218,7 +196,7 @@ class TradingVectorFace(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.num_envs = num_envs
         self.render_mode = render_mode
         self.face = open_face(num_envs=num_envs, **arguments)
-        self.single_observation_space, self.single_action_space = single_spaces(sizes_of(self.face))
+        self.single_observation_space, self.single_action_space = single_spaces(self.face.sizes)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._generators: list[np.random.Generator] = []

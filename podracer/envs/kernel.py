@@ -64,8 +64,6 @@ def _clip(row, tables, envs, lots_AE, order, dropped_E):  # type: ignore[no-unty
     """Clip a tile's orders to what can be filled and to what is held; close what has ended."""
     first, last = envs
     dropped = dropped_E[first:last]
-    for i in range(last - first):
-        dropped[i] = 0
     for a in range(len(lots_AE)):
         held, size = lots_AE[a, first:last], order[a]
         if tables[6][row, a]:

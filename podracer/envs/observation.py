@@ -85,7 +85,7 @@ def account_inputs(account: AccountFunctors, weights_AE: np.ndarray) -> Tensor:
 
 def account_width(account: AccountFunctors, num_assets: int) -> int:
     """Return S."""
-    return len(account.columns(weights_only(np.zeros((num_assets, 1)))))
+    return len(account.names(("",) * num_assets))
 
 
 def wanted(scores: Tensor, gain: Tensor, visible: Tensor, action: ActionSettings) -> Tensor:

@@ -5,34 +5,35 @@ Shapes: D sessions, A assets, E environments.
 
 import numpy as np
 
-from podracer.envs.functors import AccountView, Columns, Observation
+from podracer.envs.functors import (
+    AccountObservation,
+    AccountView,
+    AssetObservation,
+    Columns,
+    MarketObservation,
+    Observation,
+)
 from podracer.market.market import Market
 
 
-class AssetFeatures(Observation):
+class AssetFeatures(AssetObservation):
     """The features of each asset (`features.asset`), scores across the universe."""
-
-    scope = "asset"
 
     def columns(self, market: Market) -> Columns:
         """Return (D, A, K)."""
         return Columns(np.asarray(market.asset_features_DAK), tuple(market.meta["asset_features"]))
 
 
-class MarketFeatures(Observation):
+class MarketFeatures(MarketObservation):
     """The features of the market and of its past (`features.market`), and which assets have theirs."""
-
-    scope = "market"
 
     def columns(self, market: Market) -> Columns:
         """Return (D, F)."""
         return Columns(np.asarray(market.market_features_DF), tuple(market.meta["market_features"]))
 
 
-class Cash(Observation):
+class Cash(AccountObservation):
     """Cash as a fraction of equity."""
-
-    scope = "account"
 
     def names(self, tickers: tuple[str, ...]) -> tuple[str, ...]:
         """Return one name."""
@@ -44,10 +45,8 @@ class Cash(Observation):
         return cash_1E
 
 
-class Holdings(Observation):
+class Holdings(AccountObservation):
     """Each holding as a fraction of equity, times A / 2 so that it is of order one."""
-
-    scope = "account"
 
     def names(self, tickers: tuple[str, ...]) -> tuple[str, ...]:
         """Return a name for each ticker."""
@@ -59,10 +58,9 @@ class Holdings(Observation):
         return held_AE
 
 
-class PreviousAction(Observation):
+class PreviousAction(AccountObservation):
     """The last action; 0 at the start of an episode."""
 
-    scope = "account"
     needs_history = True
 
     def names(self, tickers: tuple[str, ...]) -> tuple[str, ...]:

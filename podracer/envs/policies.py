@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from podracer.envs.backends import Decision
+from podracer.envs.backends import Decision, joined_decisions
 from podracer.market.market import Market
 from podracer.market.sessions import is_last_of_month
 
@@ -106,12 +106,7 @@ class SideBySide:
             raise ValueError(
                 "policies of different action modes cannot share a rollout; join two rollouts"
             )
-        return Decision(
-            np.concatenate([d.wanted_AE for d in decisions], axis=1),
-            np.concatenate([d.scale_E for d in decisions]),
-            np.concatenate([d.band_E for d in decisions]),
-            decisions[0].kind,
-        )
+        return joined_decisions(decisions)
 
 
 def equal_weights(market: Market) -> np.ndarray:

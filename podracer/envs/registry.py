@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from podracer.envs.functors import NoParameters, Observation, Reward, Termination
+from podracer.envs.functors import Observation, Reward, RewardParameters, Termination
 from podracer.errors import ConfigError
 from podracer.settings import Settings
 
@@ -48,15 +48,14 @@ class FunctorSet(Settings):
 
 
 def with_plugins(
-    group: str, ours: Mapping[str, type[F]], base: type[F], needs: tuple[str, ...]
+    group: str, ours: Mapping[str, type[F]], bases: tuple[type[F], ...]
 ) -> dict[str, type[F]]:
     """Return our functors and those of installed packages.
 
     Args:
         group: of entry points.
         ours: functors by name.
-        base: what every functor must be a subclass of.
-        needs: what it must define.
+        bases: of which every functor must be a subclass of one.
 
     Raises:
         ConfigError: if an entry point cannot be loaded, takes a name that is taken, or is no functor.
@@ -76,20 +75,18 @@ def with_plugins(
                 f"package {package}: its functor {point.name!r} takes a name of {group} that is taken. "
                 f"Rename the entry point."
             )
-        if not (isinstance(functor, type) and issubclass(functor, base)):
+        if not (isinstance(functor, type) and issubclass(functor, bases)):
             raise ConfigError(
                 f"package {package}: its functor {point.name!r} ({point.value}) is not a subclass of "
-                f"podracer.envs.functors.{base.__name__}."
+                f"{' or '.join(f'podracer.envs.functors.{b.__name__}' for b in bases)}."
             )
-        if (
-            not issubclass(functor.Parameters, base.Parameters)
-            and base.Parameters is not NoParameters
-        ):
+        expected = RewardParameters if issubclass(functor, Reward) else Settings
+        if not issubclass(functor.Parameters, expected):
             raise ConfigError(
                 f"package {package}: the Parameters of its functor {point.name!r} are not a subclass of "
-                f"{base.Parameters.__name__}. Mend or uninstall the package."
+                f"{expected.__name__}. Mend or uninstall the package."
             )
-        lacking = [n for n in needs if getattr(functor, n, None) is getattr(base, n, None)]
+        lacking = sorted(getattr(functor, "__abstractmethods__", ()))
         if lacking:
             raise ConfigError(
                 f"package {package}: its functor {point.name!r} ({point.value}) does not define "

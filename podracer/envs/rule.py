@@ -38,6 +38,10 @@ class Row(NamedTuple):
     interest_E: Array | None
 
 
+# The first fields of a Row, which there always are.
+ALWAYS = 7
+
+
 class Fill(NamedTuple):
     """The account after a fill; money in units.
 
@@ -101,7 +105,7 @@ def lets_old_orders_go_on(scale_E: Array, row: Row, kind: str) -> Array:
 
     A decision about weights is one about every asset that trades, unless it moves nothing at all.
     """
-    return ~row.visible | (scale_E == 0.0) if kind == "weights" else row.visible | True
+    return ~row.visible | (scale_E == 0.0) if kind == "weights" else True
 
 
 def charges(xp: ModuleType, lots_AE: Array, row: Row) -> tuple[Array, Array]:
@@ -122,6 +126,27 @@ def charge(xp: ModuleType, lots_AE: Array, row: Row) -> Array:
     return commission_AE + impact_AE
 
 
+def buy(
+    xp: ModuleType, cash_E: Array, wished_AE: Array, row: Row, is_fractional: bool
+) -> tuple[Array, Array]:
+    """Return the lots that cash pays for, all wishes scaled alike, and what is paid for them.
+
+    Each is first clipped to what cash alone could pay for. What a buy pays beyond proportional costs is
+    reserved at the wanted quantity, an upper bound, and paid at the filled one.
+    """
+    price = xp.where(row.fillable & ~row.exit, row.buy, 1.0)
+    wished_AE = xp.minimum(wished_AE, xp.floor(cash_E / price))
+    needed_E = (wished_AE * price).sum(0)
+    reserved_AE = charge(xp, wished_AE, row)
+    if is_fractional:
+        reserved_AE = reserved_AE + (wished_AE > 0.0)  # the rounding of each amount
+    room_E = (cash_E - reserved_AE.sum(0)).clip(min=0.0)
+    share_E = xp.where(needed_E > room_E, room_E / xp.where(needed_E > 0.0, needed_E, 1.0), 1.0)
+    bought_AE = xp.floor(wished_AE * share_E)
+    paid_AE = xp.ceil(bought_AE * price) + charge(xp, bought_AE, row)
+    return bought_AE, paid_AE
+
+
 def fill(
     xp: ModuleType,
     cash_E: Array,
@@ -132,14 +157,12 @@ def fill(
     row: Row,
     is_fractional: bool,
 ) -> Fill:
-    """Fill orders: sells first; if cash is short all buys are scaled by the same factor.
+    """Fill orders: sells first, then buys; each is clipped to what the volume allows.
 
-    Each buy is first clipped to what the volume allows and to what cash alone could pay for. What a
-    buy pays beyond proportional costs is reserved at the wanted quantity, an upper bound, and paid at
-    the filled one. A sale never costs more than it brings. No loop over assets, so the result does
-    not depend on their order. A holding in `row.exit` is sold whatever was ordered: its asset has had
-    its last price. What stays at work (`pending_AE`, where it is not None) is what the volume did not
-    allow, or what met a session without trading; it goes on where `goes_on` and no new order replaces it.
+    A sale never costs more than it brings. No loop over assets, so the result does not depend on their
+    order. A holding in `row.exit` is sold whatever was ordered: its asset has had its last price. What
+    stays at work (`pending_AE`, where it is not None) is what the volume did not allow, or what met a
+    session without trading; it goes on where `goes_on` and no new order replaces it.
     """
     if row.interest_E is not None:
         cash_E = cash_E + xp.floor(cash_E * row.interest_E)
@@ -166,16 +189,7 @@ def fill(
     proceeds_AE = (proceeds_AE - charge(xp, sold_AE, row)).clip(min=0.0)
     cash_E = cash_E + proceeds_AE.sum(0)
 
-    price = xp.where(row.fillable & ~row.exit, row.buy, 1.0)
-    wished_AE = xp.minimum(wished_AE, xp.floor(cash_E / price))
-    needed_E = (wished_AE * price).sum(0)
-    reserved_AE = charge(xp, wished_AE, row)
-    if is_fractional:
-        reserved_AE = reserved_AE + (wished_AE > 0.0)  # the rounding of each amount
-    room_E = (cash_E - reserved_AE.sum(0)).clip(min=0.0)
-    share_E = xp.where(needed_E > room_E, room_E / xp.where(needed_E > 0.0, needed_E, 1.0), 1.0)
-    bought_AE = xp.floor(wished_AE * share_E)
-    paid_AE = xp.ceil(bought_AE * price) + charge(xp, bought_AE, row)
+    bought_AE, paid_AE = buy(xp, cash_E, wished_AE, row, is_fractional)
     return Fill(
         cash_E=cash_E - paid_AE.sum(0),
         lots_AE=lots_AE - sold_AE + bought_AE,

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
-from podracer.envs.functors import Observation, Reward, Termination
+from podracer.envs.functors import (
+    AccountObservation,
+    AssetObservation,
+    MarketObservation,
+    Reward,
+    Termination,
+)
 from podracer.envs.observations import OBSERVATIONS
 from podracer.envs.registry import FunctorSet, foreign_source_hash, functor_set, with_plugins
 from podracer.envs.rewards import REWARDS
@@ -14,9 +20,13 @@ from podracer.settings import Settings, canonical_hash
 
 Bps = Annotated[float, Field(ge=0, lt=1_000)]
 
-KNOWN_OBSERVATIONS = with_plugins("podracer.observations", OBSERVATIONS, Observation, ("scope",))
-KNOWN_REWARDS = with_plugins("podracer.rewards", REWARDS, Reward, ("__call__",))
-KNOWN_TERMINATIONS = with_plugins("podracer.terminations", TERMINATIONS, Termination, ("__call__",))
+KNOWN_OBSERVATIONS = with_plugins(
+    "podracer.observations",
+    OBSERVATIONS,
+    (AssetObservation, MarketObservation, AccountObservation),
+)
+KNOWN_REWARDS = with_plugins("podracer.rewards", REWARDS, (Reward,))
+KNOWN_TERMINATIONS = with_plugins("podracer.terminations", TERMINATIONS, (Termination,))
 
 KNOWN: dict[str, Mapping[str, type]] = {
     "observations": KNOWN_OBSERVATIONS,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from podracer.envs.rule import ALWAYS, Row
 from podracer.envs.settings import EnvSettings
 from podracer.errors import ConfigError
 from podracer.market.market import UNITS_PER_DOLLAR, Market
@@ -77,12 +78,30 @@ class PriceTables:
         return self.lots_per_share > 1
 
     @cached_property
+    def rows(self) -> Row:
+        """The tables as the rule takes them, with a row for each session."""
+        return Row(
+            self.close_DA,
+            self.fill_DA,
+            self.buy_DA,
+            self.sell_DA,
+            self.fillable_DA,
+            self.visible_DA,
+            self.exit_DA,
+            self.cap_DA,
+            self.impact_DA,
+            self.per_lot_D,
+            self.minimum_D,
+            self.interest_D,
+        )
+
+    @cached_property
     def extras(self) -> tuple[np.ndarray, ...] | None:
         """All that is more than a proportional cost: cap, impact, per_lot, minimum, interest.
 
         None if there is none of it; else a table that nothing needs says so by its numbers.
         """
-        given = (self.cap_DA, self.impact_DA, self.per_lot_D, self.minimum_D, self.interest_D)
+        given = self.rows[ALWAYS:]
         if all(table is None for table in given) and not self.is_fractional:
             return None
         nothing_DA = np.zeros(self.close_DA.shape)

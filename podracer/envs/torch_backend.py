@@ -6,7 +6,7 @@ graph and compiled without a break.
 Shapes: D sessions, A assets, E environments in B blocks.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -40,13 +40,7 @@ def torch_tables(tables: PriceTables, device: str | torch.device = "cpu") -> Tor
     def tensor(table: np.ndarray | None) -> Tensor | None:
         return None if table is None else torch.as_tensor(np.ascontiguousarray(table)).to(device)
 
-    known = {f.name for f in fields(tables)}
-    names = [
-        f"{n}_DA" if f"{n}_DA" in known else f"{n.removesuffix('_E')}_D" for n in rule.Row._fields
-    ]
-    return TorchTables(
-        rule.Row(*(tensor(getattr(tables, name)) for name in names)), tables.is_fractional
-    )
+    return TorchTables(rule.Row(*(tensor(table) for table in tables.rows)), tables.is_fractional)
 
 
 def advance(

@@ -63,7 +63,7 @@ class TradingEnv:
         self.stop = stop
         self.num_envs = num_blocks * block_size
         self.session_B = np.zeros(num_blocks, dtype=np.int64)
-        self._scenario_B = np.zeros(num_blocks, dtype=np.int64)
+        self.scenario_B = np.zeros(num_blocks, dtype=np.int64)
         self._block_size = block_size
         self._backend = backend
         self.initial_value = float(np.round(settings.initial_cash * UNITS_PER_DOLLAR))
@@ -94,12 +94,7 @@ class TradingEnv:
     @property
     def row_B(self) -> np.ndarray:
         """Each block's row of the price tables."""
-        return self.session_B + self._scenario_B * self.tables.num_sessions
-
-    @property
-    def scenario_B(self) -> np.ndarray:
-        """Each block's cost scenario."""
-        return self._scenario_B
+        return self.session_B + self.scenario_B * self.tables.num_sessions
 
     def weights_AE(self) -> np.ndarray:
         """Return each holding as a fraction of equity, float64."""
@@ -152,7 +147,7 @@ class TradingEnv:
             )
         self.session_B = session_B.astype(np.int64)
         if scenario_B is not None:
-            self._scenario_B = scenario_B.astype(np.int64)
+            self.scenario_B = scenario_B.astype(np.int64)
         is_new_E = np.ones(self.num_envs, dtype=bool) if only_E is None else only_E
         price_AE = self._per_env(self.tables.close_DA)
         lots_AE = np.zeros(self.lots_AE.shape)

@@ -12,7 +12,7 @@ from mlflow.pyfunc import PythonModel
 
 from podracer.agents import checkpoint
 from podracer.envs.guests import GuestSettings, build_policy
-from podracer.envs.gym import Sizes
+from podracer.envs.spaces import Sizes
 
 
 class GuestModel(PythonModel):  # type: ignore[misc]

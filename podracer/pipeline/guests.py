@@ -5,7 +5,6 @@ champion: what they learned from cannot be checked.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,17 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from podracer.agents import checkpoint
 from podracer.config import PodracerSettings, load_settings
-from podracer.envs.guests import GuestSettings, read_weights, seat
+from podracer.envs.guests import GuestPolicy, GuestSettings, read_weights, seat
 from podracer.envs.rollout import rollout
+from podracer.envs.spaces import Sizes
 from podracer.errors import ConfigError
-from podracer.market.market import open_market
-from podracer.market.windows import resolve_windows
+from podracer.market.market import Market, open_market
+from podracer.market.windows import Windows, resolve_windows
 from podracer.pipeline import datasets
 from podracer.pipeline.board import CHECK_ROWS, open_board
-from podracer.pipeline.runs import Lineage, alone, open_run
+from podracer.pipeline.runs import alone, champion_lineage, open_run
 from podracer.pods.spec import AgentResult, PodResult
 from podracer.tournament.entry import Entry
 from podracer.tournament.ledger import Ledger
@@ -101,45 +102,17 @@ def enter(settings: PodracerSettings, market_folder: Path, file: GuestFile) -> E
     Raises:
         PodracerError: a subclass that names what is wrong.
     """
-    path, name, guest = file.path, file.name, file.declared
-    weights = read_weights(path)
+    weights = read_weights(file.path)
     market, windows, folder = open_run(settings, market_folder)
-    crowned = json.loads((folder / "champion.json").read_text(encoding="utf-8"))
-    lineage = Lineage(crowned["dvc_hash"], crowned["git_commit"])
     torch.set_num_threads(1)
-    policy = seat(guest, weights, market, windows.train, settings.env)
+    policy = seat(file.declared, weights, market, windows.train, settings.env)
     with alone(folder):
-        board = open_board(settings, market, windows, folder.name, lineage)
-        board.refuse_agent_name(name)
-        on_train = rollout(policy, market, windows.train, settings.env)
-        on_selection = rollout(policy, market, windows.selection, settings.env)
-        stem = folder / GUESTS / name
-        facts = {
-            "guest": guest.model_dump(mode="json"),
-            "name": name,
-            "source_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-            "market_hash": market.hash,
-            "sizes": policy.sizes._asdict(),
-            "env": settings.env.model_dump(mode="json"),
-        }
-        checkpoint.save(stem, weights, facts)
-        digest = hashlib.sha256(guest.model_dump_json().encode())
-        for key in sorted(weights):
-            digest.update(key.encode() + weights[key].contiguous().numpy().tobytes())
-        agent = AgentResult(
-            name=name,
-            parent=None,
-            hyperparameters={},
-            checkpoint=stem,
-            weights_hash=digest.hexdigest(),
-            failure=None,
-            train_returns_R=on_train.returns_RE[:, 0],
-            selection_returns_R=on_selection.returns_RE[:, 0],
-            has_traded=bool(on_selection.has_traded_E[0]),
+        board = open_board(settings, market, windows, folder.name, champion_lineage(folder))
+        board.refuse_agent_name(file.name)
+        stem = _store(folder / GUESTS / file.name, settings, market, file, weights, policy.sizes)
+        result = _trial(
+            settings, market, windows, file, policy, stem, _hash(file.declared, weights)
         )
-        # Another file under a known name is another trial, and so is another reading of it.
-        trial = f"guest-{name}-{agent.weights_hash[:8]}"
-        result = PodResult(trial, 0, (agent,), 0, 0.0)
         judge = make_judge(market, windows, settings.env)
         dates_R = windows.selection.return_dates(market.dates_D)
         Ledger(settings.store.ledger).record(
@@ -150,5 +123,61 @@ def enter(settings: PodracerSettings, market_folder: Path, file: GuestFile) -> E
         rng = np.random.default_rng(0)
         batch_XO = rng.uniform(-1, 1, (CHECK_ROWS, policy.sizes.width)).astype(np.float32)
         actions_XN, _ = policy.policy.predict(batch_XO, deterministic=True)
-        board.welcome(entry, guest.algorithm, batch_XO, actions_XN)
+        board.welcome(entry, file.declared.algorithm, batch_XO, actions_XN)
     return entry
+
+
+def _store(
+    stem: Path,
+    settings: PodracerSettings,
+    market: Market,
+    file: GuestFile,
+    weights: dict[str, Tensor],
+    sizes: Sizes,
+) -> Path:
+    """Keep a guest's tensors and its declaration in the run's folder; returns the stem."""
+    facts = {
+        "guest": file.declared.model_dump(mode="json"),
+        "name": file.name,
+        "source_sha256": hashlib.sha256(file.path.read_bytes()).hexdigest(),
+        "market_hash": market.hash,
+        "sizes": sizes._asdict(),
+        "env": settings.env.model_dump(mode="json"),
+    }
+    checkpoint.save(stem, weights, facts)
+    return stem
+
+
+def _hash(declared: GuestSettings, weights: dict[str, Tensor]) -> str:
+    """Return the sha256 of a policy: the same tensors read another way are another one."""
+    digest = hashlib.sha256(declared.model_dump_json().encode())
+    for key in sorted(weights):
+        digest.update(key.encode() + weights[key].contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _trial(
+    settings: PodracerSettings,
+    market: Market,
+    windows: Windows,
+    file: GuestFile,
+    policy: GuestPolicy,
+    stem: Path,
+    weights_hash: str,
+) -> PodResult:
+    """Run a guest over the windows that agents are scored on; it counts as a pod of one."""
+    on_train = rollout(policy, market, windows.train, settings.env)
+    on_selection = rollout(policy, market, windows.selection, settings.env)
+    agent = AgentResult(
+        name=file.name,
+        parent=None,
+        hyperparameters={},
+        checkpoint=stem,
+        weights_hash=weights_hash,
+        failure=None,
+        train_returns_R=on_train.returns_RE[:, 0],
+        selection_returns_R=on_selection.returns_RE[:, 0],
+        has_traded=bool(on_selection.has_traded_E[0]),
+    )
+    # Another policy under a known name is another trial.
+    return PodResult(f"guest-{file.name}-{weights_hash[:8]}", 0, (agent,), 0, 0.0)

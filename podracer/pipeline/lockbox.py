@@ -18,7 +18,7 @@ from podracer.market.quality import QualityReport
 from podracer.market.windows import Windows
 from podracer.pipeline.board import open_board
 from podracer.pipeline.datasets import QUALITY, read_quality
-from podracer.pipeline.runs import Lineage, Outcome, alone, open_run
+from podracer.pipeline.runs import Outcome, alone, champion_lineage, open_run
 from podracer.report.report import Provenance, write_report
 from podracer.tournament import gate
 from podracer.tournament.ledger import Ledger, Opening, stretch
@@ -46,7 +46,7 @@ def _backtest(
 ) -> Outcome:
     summary = load_summary(folder / "tournament.json")
     crowned = json.loads((folder / "champion.json").read_text(encoding="utf-8"))
-    lineage = Lineage(crowned["dvc_hash"], crowned["git_commit"])
+    lineage = champion_lineage(folder)
     ledger = Ledger(settings.store.ledger)
     members = summary.scored[: settings.tournament.ensemble_size]
     lockbox = windows.lockbox

@@ -108,6 +108,12 @@ def require_tournament(settings: PodracerSettings, dataset_hash: str) -> None:
         )
 
 
+def champion_lineage(folder: Path) -> Lineage:
+    """Return the lineage of a run's champion."""
+    crowned = json.loads((folder / "champion.json").read_text(encoding="utf-8"))
+    return Lineage(crowned["dvc_hash"], crowned["git_commit"])
+
+
 def open_run(settings: PodracerSettings, market_folder: Path) -> tuple[Market, Windows, Path]:
     """Return the market of a run, its windows and its folder."""
     market = open_market(market_folder)

@@ -5,7 +5,7 @@ import pytest
 
 from podracer.envs import declared
 from podracer.envs.audit import audit
-from podracer.envs.functors import Columns, Observation
+from podracer.envs.functors import AssetObservation, Columns, MarketObservation
 from podracer.envs.settings import EnvSettings
 from podracer.errors import MarketDataError
 from podracer.market.prices import PricePanel
@@ -51,20 +51,16 @@ def test_nothing_of_ours_looks_ahead(panel, environment):
     assert len(report.probes) == 3
 
 
-class Tomorrow(Observation):
+class Tomorrow(MarketObservation):
     """Tomorrow's return, planted."""
-
-    scope = "market"
 
     def columns(self, market):
         price = market.price_DA[:, 0]
         return Columns(np.append(price[1:] / price[:-1] - 1, 0.0)[:, None], ("tomorrow:A",))
 
 
-class Demeaned(Observation):
+class Demeaned(AssetObservation):
     """A price less its mean over all sessions: a leak of another kind."""
-
-    scope = "asset"
 
     def columns(self, market):
         price = np.nan_to_num(market.price_DA) / 1e6

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from podracer.envs import declared
-from podracer.envs.functors import AccountView, Columns, Earned, Observation
+from podracer.envs.functors import AccountView, AssetObservation, Columns, Earned, MarketObservation
 from podracer.envs.observations import OBSERVATIONS
 from podracer.envs.rewards import REWARDS
 from podracer.envs.settings import EnvSettings
@@ -136,19 +136,15 @@ def test_a_hidden_state_is_shown_only_where_there_is_one_and_it_is_asked_for():
         declared.observation_tables(market, EnvSettings(observability="full"))
 
 
-class Crooked(Observation):
+class Crooked(MarketObservation):
     """Gives a row too few."""
-
-    scope = "market"
 
     def columns(self, market):
         return Columns(np.zeros((len(market.dates_D) - 1, 1)), ("x",))
 
 
-class Empty(Observation):
+class Empty(AssetObservation):
     """Has a hole."""
-
-    scope = "asset"
 
     def columns(self, market):
         values = np.zeros((*market.price_DA.shape, 1))

@@ -44,7 +44,7 @@ def test_both_checkers_pass_without_a_warning(name, action, market):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env, skip_render_check=True)
-        if not (action["mode"] == "discrete" and env.face.num_actions == 1):
+        if not (action["mode"] == "discrete" and env.face.sizes.num_actions == 1):
             sb3_check_env(env, warn=True)
 
 

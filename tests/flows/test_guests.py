@@ -14,9 +14,9 @@ from stable_baselines3 import A2C, DDPG, PPO, SAC, TD3
 
 from podracer.envs import guests
 from podracer.envs.guests import GuestSettings, build_policy, read_weights, seat
-from podracer.envs.gym import Sizes
 from podracer.envs.rollout import rollout
 from podracer.envs.settings import EnvSettings
+from podracer.envs.spaces import Sizes
 from podracer.errors import CheckpointError, ConfigError
 from podracer.market.windows import Window
 from podracer.pipeline.guests import declare
