@@ -76,7 +76,7 @@ class BacktestResult:
         whole_returns: daily net returns over them, for the picture only: the champion has seen the
             training and selection windows.
         sharpe_difference: champion minus benchmark in the lockbox, as observed, and the 5 % and 95 %
-            quantiles of its bootstrap.
+            quantiles of its bootstrap; None where a Sharpe ratio is undefined.
         settled_difference: the same as observed without the first `ENTRY_SESSIONS`, in which the
             champion moves in at its own speed while equal weight is invested at once.
         costs: where the money went.
@@ -93,8 +93,8 @@ class BacktestResult:
     whole_dates: np.ndarray
     whole_returns: np.ndarray
     series: dict[str, SeriesResult]
-    sharpe_difference: tuple[float, float, float]
-    settled_difference: float
+    sharpe_difference: tuple[float | None, float | None, float | None]
+    settled_difference: float | None
     costs: CostTable
     closings: tuple[tuple[str, str, float], ...]
 
@@ -144,7 +144,7 @@ def backtest(
         series[INDEX] = SeriesResult(summary(index_R), relative, None, None)
     indices_SR = bootstrap_indices(lockbox.num_returns, market.hash, lockbox.name)
     difference = sharpe_differences(inside.returns_RE[:, :1], benchmark_R, indices_SR)[:, 0]
-    low, high = np.quantile(difference, [0.05, 0.95])
+    low, high = (_defined(q) for q in np.quantile(difference, [0.05, 0.95]))
     champion_R = inside.returns_RE[:, 0]
     return BacktestResult(
         names=names,
@@ -157,7 +157,7 @@ def backtest(
         whole_dates=overall.dates_R,
         whole_returns=whole_returns,
         series=series,
-        sharpe_difference=(_lead(champion_R, benchmark_R), float(low), float(high)),
+        sharpe_difference=(_lead(champion_R, benchmark_R), low, high),
         settled_difference=_lead(champion_R[ENTRY_SESSIONS:], benchmark_R[ENTRY_SESSIONS:]),
         costs=_cost_table(inside, np.array([0, benchmark])),
         closings=_closings(market, inside),
@@ -193,10 +193,14 @@ def _cost_table(inside: Rollout, chosen: np.ndarray) -> CostTable:
     )
 
 
-def _lead(returns_R: np.ndarray, benchmark_R: np.ndarray) -> float:
-    """Return the difference of the annual Sharpe ratios."""
+def _lead(returns_R: np.ndarray, benchmark_R: np.ndarray) -> float | None:
+    """Return the difference of the annual Sharpe ratios; None where one is undefined."""
     each_row_once = np.arange(len(returns_R))[None]
-    return float(sharpe_differences(returns_R[:, None], benchmark_R, each_row_once)[0, 0])
+    return _defined(sharpe_differences(returns_R[:, None], benchmark_R, each_row_once)[0, 0])
+
+
+def _defined(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def whole_window(market: Market, windows: Windows) -> Window:

@@ -99,7 +99,7 @@ def _unaffordable(trade: Trade, decision: Decision, weights_AE: np.ndarray) -> n
         gap_AE = np.where(gap_AE >= decision.band_E, gap_AE, 0.0)
     share_AE = row.close * trade.tables.lots_per_share
     equity_E = rule.equity(trade.before.cash_E, trade.before.lots_AE, row.close)
-    reaches_AE = gap_AE * decision.scale_E * np.maximum(equity_E, share_AE) >= share_AE
+    reaches_AE = (gap_AE * decision.scale_E * equity_E >= share_AE) | (equity_E < share_AE)
     is_wanted_AE = reaches_AE & (gap_AE > 0) & row.visible & row.fillable & ~row.exit
     is_bought_AE = trade.after.lots_AE > trade.before.lots_AE
     is_short_AE = trade.after.cash_E < row.buy * trade.tables.lots_per_share

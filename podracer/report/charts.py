@@ -133,11 +133,13 @@ def lead(result: BacktestResult) -> Chart:
         _few_dates(axes, width, result.dates_R)
         return figure
 
+    settled = result.settled_difference
+    shown = "an undefined amount" if settled is None else f"{settled:.3f}"
     caption = (
         f"Champion's wealth relative to {BENCHMARK}, lockbox only. A flat line is no skill. Equal "
         f"weight is invested at the first fill, the champion moves in at its own speed, so the first "
         f"{ENTRY_SESSIONS} sessions show the market's luck at entry: without them the Sharpe ratios "
-        f"differ by {result.settled_difference:.3f}."
+        f"differ by {shown}."
     )
     return _chart("Lead over equal weight", caption, draw)
 
