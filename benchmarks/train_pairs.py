@@ -13,7 +13,7 @@ import torch
 from benchmarks.pairs import Ratio, arguments, run
 from podracer.agents import ppo
 from podracer.agents.networks import Inputs, Parameters, action_means
-from podracer.agents.settings import PpoHyperparameters
+from podracer.agents.settings import Hyperparameters
 from podracer.envs.observation import observe
 from podracer.envs.settings import EnvSettings
 from podracer.envs.tables import price_tables
@@ -35,7 +35,7 @@ def trainer() -> Trainer:
     market = planted_market(PlantedSettings(num_sessions=2000, num_assets=20))
     spec = PodSpec(
         name="g1-p1", generation=1, seed=1, settings=PodSettings(agents=P), env=EnvSettings(),
-        agents=tuple(AgentSpec(name=f"a{i}", hyperparameters=PpoHyperparameters()) for i in range(P)),
+        agents=tuple(AgentSpec(name=f"a{i}", hyperparameters=Hyperparameters()) for i in range(P)),
         windows=WINDOWS, market_hash=market.hash, market_folder=Path(), folder=Path(tempfile.mkdtemp()),
     )  # fmt: skip
     scaler = fit_scaler(market.market_features_DF, WINDOWS.train)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from podracer.agents.settings import PpoHyperparameters
+from podracer.agents.settings import READ_BY, Hyperparameters, require_fit
 from podracer.envs.functors import AssetObservation
 from podracer.envs.registry import FunctorSet
 from podracer.envs.settings import KNOWN_OBSERVATIONS, EnvSettings
@@ -84,8 +84,8 @@ class PodracerSettings(Settings):
     windows: WindowSettings = Field(description="Train, selection and lockbox.")
     env: EnvSettings = Field(default_factory=EnvSettings, description="Trading rule and costs.")
     pod: PodSettings = Field(default_factory=PodSettings, description="Training of one pod.")
-    hyperparameters: PpoHyperparameters = Field(
-        default_factory=PpoHyperparameters,
+    hyperparameters: Hyperparameters = Field(
+        default_factory=Hyperparameters,
         description="Of new agents, where tournament.ranges does not vary them.",
     )
     tournament: TournamentSettings = Field(
@@ -110,15 +110,25 @@ class PodracerSettings(Settings):
                 f"pod.ppo.minibatches {self.pod.ppo.minibatches} exceeds pod.cohorts "
                 f"{self.pod.cohorts}: a minibatch is made of whole cohorts"
             )
+        self._agents_can_learn()
         self._pods_can_trade()
         return self
 
+    def _agents_can_learn(self) -> None:
+        algorithm = self.pod.algorithm
+        has_choices = self.env.action.mode == "discrete"
+        require_fit(algorithm, self.pod.network, self.pod.replay, has_choices)
+        read = READ_BY[algorithm]
+        said = {f"hyperparameters.{n}": n for n in self.hyperparameters.model_fields_set}
+        if "ranges" in self.tournament.model_fields_set:
+            said |= {f"tournament.ranges.{n}": n for n in self.tournament.ranges}
+        for key, name in said.items():
+            if name not in read:
+                raise ValueError(
+                    f"{key}: {algorithm} does not read it; it reads {', '.join(sorted(read))}"
+                )
+
     def _pods_can_trade(self) -> None:
-        if self.env.action.mode == "discrete":
-            raise ValueError(
-                "env.action.mode: pods train continuous actions; use weights, notional or shares "
-                "(for discrete pass env={...} to gymnasium.make)"
-            )
         if self.env.action.mode == "shares":
             raise ValueError(
                 "env.action.mode: what an order of shares is worth depends on the price, which a "

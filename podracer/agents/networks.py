@@ -1,36 +1,22 @@
-"""The networks of a population: stacked weights, so that P agents are one batched program.
+"""The networks of a population, forward and backward: stacked weights, one batched program.
 
-An agent's action mean is the sum of a *shared per-asset head* (the same small weights applied to
-each asset's own features) and, optionally, an MLP that looks at everything. The first layer of the
-MLP is factored: its market part is computed once per session, its account part once per environment.
+An actor's scores are the sum of a *shared per-asset head* (the same small weights applied to each
+asset's own features) and, optionally, an MLP that looks at everything; a critic is an MLP. The first
+layer of an MLP is factored: its market part is computed once per session, its own part once per
+environment. Gradients are closed-form; autograd over the same forward pass is the tests' oracle.
 
-Shapes: P agents, L sessions of a batch, E environments on each of them, A assets, K asset features,
-F market features, S account inputs, H hidden units, N actions, W weights of one agent.
+Shapes: P agents, L sessions of a batch, E environments on each of them, X = L·E samples, A assets,
+K asset features, F market features, S inputs of an environment's own, H hidden units, N scores,
+M scores of an asset, O outputs.
 """
 
-import math
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from podracer.agents.settings import NetworkSettings
-
-
-class Dimensions(NamedTuple):
-    """Sizes that the market dictates."""
-
-    num_assets: int
-    num_asset_features: int
-    num_market_features: int
-    num_account_inputs: int
-    cash_action: bool
-
-    @property
-    def num_actions(self) -> int:
-        """N: one score for each asset, and one for cash if agents may hold it."""
-        return self.num_assets + int(self.cash_action)
+from podracer.agents.parameters import Parameters
+from podracer.agents.pointwise import add_bend_, bend_backward_
 
 
 class Inputs(NamedTuple):
@@ -39,131 +25,193 @@ class Inputs(NamedTuple):
     Attributes:
         asset_LAK: scores of each asset across the universe.
         market_LF: scaled market features.
-        account_PLES: what accounts look like, or None where nothing reads it.
+        account_PLES: what an environment shows to itself alone, or None where nothing reads it.
     """
 
     asset_LAK: Tensor
     market_LF: Tensor
     account_PLES: Tensor | None = None
 
-
-def parameter_shapes(settings: NetworkSettings, sizes: Dimensions) -> dict[str, tuple[int, ...]]:
-    """Return the name and shape of every parameter of one agent, in storage order."""
-    K, F = sizes.num_asset_features, sizes.num_market_features
-    N = sizes.num_actions
-    shapes: dict[str, tuple[int, ...]] = {"log_std": (1,)}
-    if sizes.cash_action:
-        shapes["cash_score"] = (1,)
-    if settings.head:
-        shapes["head_linear"] = (K, 1)
-        if H := settings.head_hidden:
-            shapes |= {"head_in": (K, H), "head_bias": (1, H), "head_out": (H, 1)}
-    for name, H, outputs in (
-        ("mlp", settings.mlp_hidden, N),
-        ("critic", settings.critic_hidden, 1),
-    ):
-        if H:
-            shapes |= {
-                f"{name}_market": (F, H),
-                f"{name}_account": (sizes.num_account_inputs, H),
-                f"{name}_bias1": (1, H),
-                f"{name}_hidden": (H, H),
-                f"{name}_bias2": (1, H),
-                f"{name}_out": (H, outputs),
-                f"{name}_bias3": (1, outputs),
-            }
-    return shapes
+    def with_actions(self, action_PLEN: Tensor) -> "Inputs":
+        """Return the inputs of a critic that sees actions, after what it sees of the account."""
+        account_PLES = _given(self, "critic")
+        num_envs = max(account_PLES.shape[2], action_PLEN.shape[2])
+        parts = [part.expand(-1, -1, num_envs, -1) for part in (account_PLES, action_PLEN)]
+        return self._replace(account_PLES=torch.cat(parts, dim=-1))
 
 
-class Parameters:
-    """Weights of P agents in one flat tensor (P, W), with a named view for each layer."""
-
-    def __init__(self, flat_PW: Tensor, shapes: dict[str, tuple[int, ...]]) -> None:
-        self.flat_PW = flat_PW
-        self.shapes = shapes
-        self._views: dict[str, Tensor] = {}
-        offset = 0
-        for name, shape in shapes.items():
-            size = math.prod(shape)
-            self._views[name] = flat_PW[:, offset : offset + size].reshape(len(flat_PW), *shape)
-            offset += size
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._views[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._views
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._views)
+def observed(observation_PXS: Tensor) -> Inputs:
+    """Return the inputs of environments without a market."""
+    return Inputs(
+        observation_PXS.new_empty(1, 0, 0),
+        observation_PXS.new_empty(1, 0),
+        observation_PXS[:, None],
+    )
 
 
-def initial_weights(
-    shapes: dict[str, tuple[int, ...]], generator: torch.Generator, std: float
+class Hidden(NamedTuple):
+    """The hidden layers of an MLP (P, X, H); the backward pass uses them up."""
+
+    first: Tensor
+    second: Tensor
+
+
+class ActorHidden(NamedTuple):
+    """What an actor's backward pass needs; None for a part it does not have."""
+
+    head: Tensor | None
+    mlp: Hidden | None
+
+
+def actor(parameters: Parameters, inputs: Inputs) -> tuple[Tensor, ActorHidden]:
+    """Return an actor's outputs (P, L, E, O) and its hidden layers.
+
+    E is 1 where they do not depend on the account. The scores come first; an MLP may give more.
+    """
+    scores_PLN, head_hidden = _head(parameters, inputs)
+    outputs_PLEO = scores_PLN[:, :, None]
+    if "mlp_out" not in parameters:
+        return outputs_PLEO, ActorHidden(head_hidden, None)
+    mlp_PLEO, hidden = mlp(parameters, "mlp", inputs)
+    mlp_PLEO[..., : scores_PLN.shape[-1]] += outputs_PLEO
+    return mlp_PLEO, ActorHidden(head_hidden, hidden)
+
+
+def actor_backward(
+    parameters: Parameters,
+    gradients: Parameters,
+    inputs: Inputs,
+    hidden: ActorHidden,
+    output_PLEO: Tensor,
+) -> None:
+    """Write the gradients of an actor's parameters, given those of its outputs."""
+    num_scores = output_PLEO.shape[-1]
+    if hidden.mlp is not None:
+        mlp_backward(parameters, gradients, "mlp", inputs, hidden.mlp, output_PLEO)
+        num_scores = _num_head_scores(parameters, inputs)
+    if num_scores and ("head_linear" in parameters or "cash_score" in parameters):
+        scores_PLN = output_PLEO[..., :num_scores].sum(2)
+        _head_backward(parameters, gradients, inputs, hidden.head, scores_PLN)
+
+
+def mlp(parameters: Parameters, name: str, inputs: Inputs) -> tuple[Tensor, Hidden]:
+    """Return the outputs (P, L, E, O) of a two-layer MLP and its hidden layers."""
+
+    def weight(part: str) -> Tensor:
+        return parameters[f"{name}_{part}"]
+
+    account_PLES = _given(inputs, name)
+    P, L, E, S = account_PLES.shape
+    activation = parameters.layout.activation
+    session_PLH = torch.matmul(inputs.market_LF, weight("market")) + weight("bias1")
+    first = torch.bmm(account_PLES.reshape(P, L * E, S), weight("account"))
+    add_bend_(first.view(P, L, E, -1), session_PLH, activation)
+    second = torch.bmm(first, weight("hidden"))
+    add_bend_(second[:, None], weight("bias2"), activation)
+    out_PXO = torch.bmm(second, weight("out")).add_(weight("bias3"))
+    return out_PXO.view(P, L, E, -1), Hidden(first, second)
+
+
+def mlp_backward(
+    parameters: Parameters,
+    gradients: Parameters,
+    name: str,
+    inputs: Inputs,
+    hidden: Hidden,
+    output_PLEO: Tensor,
+) -> None:
+    """Write the gradients of an MLP's parameters, given those of its outputs."""
+
+    def write(part: str, value: Tensor) -> None:
+        gradients[f"{name}_{part}"].copy_(value)
+
+    account_PLES = _given(inputs, name)
+    P, L, E, S = account_PLES.shape
+    output_PXO = output_PLEO.reshape(P, L * E, -1)
+    first_PXH, second_PXH = _hidden_backward(parameters, name, hidden, output_PXO)
+    torch.bmm(hidden.second.mT, output_PXO, out=gradients[f"{name}_out"])
+    write("bias3", output_PXO.sum(1, keepdim=True))
+    torch.bmm(hidden.first.mT, second_PXH, out=gradients[f"{name}_hidden"])
+    write("bias2", second_PXH.sum(1, keepdim=True))
+    torch.bmm(account_PLES.reshape(P, L * E, S).mT, first_PXH, out=gradients[f"{name}_account"])
+    session_PLH = first_PXH.view(P, L, E, -1).sum(2) if E > 1 else first_PXH
+    write("market", torch.matmul(inputs.market_LF.T, session_PLH))
+    write("bias1", session_PLH.sum(1, keepdim=True))
+
+
+def account_gradient(
+    parameters: Parameters, name: str, hidden: Hidden, output_PLEO: Tensor, columns: slice
 ) -> Tensor:
-    """Draw one agent's weights (W,).
-
-    Layers that give the actions start near zero, so that a new agent holds about equal weights; the
-    others are normal with variance 1 / inputs.
-    """
-    parts = []
-    for name, shape in shapes.items():
-        values = torch.zeros(shape)
-        if name == "log_std":
-            values.fill_(math.log(std))
-        elif len(shape) == 2 and "bias" not in name:
-            scale = 0.01 if name in ("head_linear", "head_out", "mlp_out") else 1.0
-            values = torch.randn(shape, generator=generator) * (scale / math.sqrt(max(shape[0], 1)))
-        parts.append(values.flatten())
-    return torch.cat(parts)
+    """Return the gradient of some of an MLP's own inputs (P, L, E, columns)."""
+    P, L, E, _ = output_PLEO.shape
+    first_PXH, _ = _hidden_backward(parameters, name, hidden, output_PLEO.reshape(P, L * E, -1))
+    weight = parameters[f"{name}_account"][:, columns]
+    return torch.bmm(first_PXH, weight.mT).view(P, L, E, -1)
 
 
-def action_means(parameters: Parameters, inputs: Inputs) -> Tensor:
-    """Return the mean score of every action (P, L, E, N).
+def _hidden_backward(
+    parameters: Parameters, name: str, hidden: Hidden, output_PXO: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of what the first and the second hidden layer bend."""
+    activation = parameters.layout.activation
+    second = torch.bmm(output_PXO, parameters[f"{name}_out"].mT)
+    bend_backward_(second, hidden.second, activation)
+    first = torch.bmm(second, parameters[f"{name}_hidden"].mT)
+    return bend_backward_(first, hidden.first, activation), second
 
-    E is 1 where the scores do not depend on the account.
-    """
-    num_agents = len(parameters.flat_PW)
+
+def _num_head_scores(parameters: Parameters, inputs: Inputs) -> int:
+    num_assets = inputs.asset_LAK.shape[1]
+    per_asset = parameters["head_linear"].shape[-1] if "head_linear" in parameters else 1
+    return num_assets * per_asset + int("cash_score" in parameters)
+
+
+def _head(parameters: Parameters, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+    """Return the head's scores (P, L, N), of cash last, and its hidden layer."""
+    P = len(parameters)
     L, A, K = inputs.asset_LAK.shape
-    scores_PLA = torch.zeros(num_agents, L, A)
+    hidden = None
     if "head_linear" in parameters:
         rows = inputs.asset_LAK.reshape(L * A, K)
         scores = torch.matmul(rows, parameters["head_linear"])
         if "head_in" in parameters:
             hidden = torch.tanh(torch.matmul(rows, parameters["head_in"]) + parameters["head_bias"])
-            scores = scores + torch.matmul(hidden, parameters["head_out"])
-        scores_PLA = scores.reshape(num_agents, L, A)
+            scores = scores + torch.bmm(hidden, parameters["head_out"])
+        scores_PLN = scores.reshape(P, L, -1)
+    else:
+        scores_PLN = inputs.asset_LAK.new_zeros(P, L, A)
     if "cash_score" in parameters:
-        cash_PL1 = parameters["cash_score"][:, None, :].expand(num_agents, L, 1)
-        scores_PLA = torch.cat([scores_PLA, cash_PL1], dim=2)
-    means_PLEN = scores_PLA[:, :, None, :]
-    return (
-        means_PLEN + _two_layers(parameters, "mlp", inputs)
-        if "mlp_out" in parameters
-        else means_PLEN
-    )
+        cash_PL1 = parameters["cash_score"][:, None, :].expand(P, L, 1)
+        scores_PLN = torch.cat([scores_PLN, cash_PL1], dim=2)
+    return scores_PLN, hidden
 
 
-def values(parameters: Parameters, inputs: Inputs) -> Tensor:
-    """Return the critic's value of every account (P, L, E)."""
-    return _two_layers(parameters, "critic", inputs)[..., 0]
+def _head_backward(
+    parameters: Parameters,
+    gradients: Parameters,
+    inputs: Inputs,
+    hidden: Tensor | None,
+    scores_PLN: Tensor,
+) -> None:
+    P, L, num_scores = scores_PLN.shape
+    if "cash_score" in parameters:
+        gradients["cash_score"].copy_(scores_PLN[:, :, -1].sum(1, keepdim=True))
+        num_scores -= 1
+    if "head_linear" not in parameters:
+        return
+    _, A, K = inputs.asset_LAK.shape
+    rows = inputs.asset_LAK.reshape(L * A, K)
+    scores_PRM = scores_PLN[..., :num_scores].reshape(P, L * A, -1)
+    gradients["head_linear"].copy_(torch.matmul(rows.T, scores_PRM))
+    if hidden is not None:
+        gradients["head_out"].copy_(torch.bmm(hidden.mT, scores_PRM))
+        inner = torch.bmm(scores_PRM, parameters["head_out"].mT)
+        inner.addcmul_(inner, hidden.square(), value=-1)
+        gradients["head_in"].copy_(torch.matmul(rows.T, inner))
+        gradients["head_bias"].copy_(inner.sum(1, keepdim=True))
 
 
-def reads_account(parameters: Parameters | Sequence[str]) -> bool:
-    """Tell whether any network looks at cash and holdings."""
-    return "mlp_out" in parameters or "critic_out" in parameters
-
-
-def _two_layers(parameters: Parameters, name: str, inputs: Inputs) -> Tensor:
-    def weight(part: str) -> Tensor:
-        return parameters[f"{name}_{part}"]
-
-    account_PLES = inputs.account_PLES
-    if account_PLES is None:
+def _given(inputs: Inputs, name: str) -> Tensor:
+    if inputs.account_PLES is None:
         raise ValueError(f"the {name} reads the account, but no account was given")
-    P, L, E, S = account_PLES.shape
-    session_PLH = torch.matmul(inputs.market_LF, weight("market")) + weight("bias1")
-    own_PLEH = torch.bmm(account_PLES.reshape(P, L * E, S), weight("account")).reshape(P, L, E, -1)
-    first = torch.tanh(own_PLEH + session_PLH[:, :, None, :]).reshape(P, L * E, -1)
-    second = torch.tanh(torch.bmm(first, weight("hidden")) + weight("bias2"))
-    return (torch.bmm(second, weight("out")) + weight("bias3")).reshape(P, L, E, -1)
+    return inputs.account_PLES

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from podracer.agents import checkpoint
-from podracer.agents.networks import initial_weights
+from podracer.agents.parameters import Parameters, initial_weights
 from podracer.backtest.baselines import BENCHMARK, baselines
-from podracer.envs.agent_policies import ActingAgents, PopulationPolicy
+from podracer.envs.agent_policies import PopulationPolicy
 from podracer.envs.costs import TERMS
 from podracer.envs.frozen_agents import FrozenAgents
 from podracer.envs.observation import observe
@@ -225,12 +225,12 @@ def _run(
 def _untrained(market: Market, champion: FrozenAgents, seed: int) -> PopulationPolicy:
     """Return a new agent of the champion's kind, with its mean gain and speed."""
     generator = checkpoint.generator(seed, "untrained", "weights")
-    weights_W = initial_weights(champion.acting.shapes, generator, 0.5)
-    acting = ActingAgents(
-        weights_W[None],
-        champion.acting.shapes,
-        champion.acting.gain_P.mean()[None],
-        champion.acting.speed_P.mean()[None],
+    trained = champion.acting
+    weights_W = initial_weights(trained.weights.layout, generator, 0.5)
+    acting = trained._replace(
+        weights=Parameters(weights_W[None], trained.weights.layout),
+        gain_P=trained.gain_P.mean()[None],
+        speed_P=trained.speed_P.mean()[None],
     )
     observations = observe(market, champion.scaler, champion.settings)
     return PopulationPolicy(acting, observations)

@@ -1,6 +1,6 @@
 """Trained agents as policies: a population side by side, or an ensemble on one account.
 
-Shapes: P agents, A assets, E accounts, W weights of one agent.
+Shapes: P agents, A assets, E accounts.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from podracer.agents.networks import Parameters, action_means, reads_account
+from podracer.agents.algorithms import best_actions
+from podracer.agents.networks import actor
+from podracer.agents.parameters import Dimensions, Parameters
 from podracer.envs.backends import Decision
 from podracer.envs.observation import Observations, decision, wanted
 
@@ -19,8 +21,9 @@ CHUNK = 256
 class ActingAgents(NamedTuple):
     """What is needed of P agents to act: weights, and how scores become trades."""
 
-    weights_PW: Tensor
-    shapes: dict[str, tuple[int, ...]]
+    algorithm: str
+    sizes: Dimensions
+    weights: Parameters
     gain_P: Tensor
     speed_P: Tensor
 
@@ -29,11 +32,10 @@ class PopulationPolicy:
     """P agents without exploration noise, each on its own account."""
 
     def __init__(self, agents: ActingAgents, observations: Observations) -> None:
-        self.num_policies = len(agents.weights_PW)
-        self._parameters = Parameters(agents.weights_PW, agents.shapes)
+        self.num_policies = len(agents.weights)
         self._agents = agents
         self._observations = observations
-        self._reads_account = reads_account(self._parameters)
+        self._reads_account = "mlp_out" in agents.weights
         self._speed_P = agents.speed_P.double().numpy()
         self._known: tuple[int, np.ndarray] | None = None
 
@@ -59,9 +61,10 @@ class PopulationPolicy:
     def _targets(self, session_L: Tensor, account: Tensor | None) -> np.ndarray:
         with torch.inference_mode():
             inputs = self._observations.inputs(session_L, account)
-            scores_PLN = action_means(self._parameters, inputs)[:, :, 0]
+            output, _ = actor(self._agents.weights, inputs)
+            actions_PLN = best_actions(self._agents.algorithm, self._agents.sizes, output[:, :, 0])
             target_PLA = wanted(
-                scores_PLN,
+                actions_PLN,
                 self._agents.gain_P[:, None, None],
                 self._observations.visible_DA[session_L],
                 self._observations.settings.action,

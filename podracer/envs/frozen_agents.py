@@ -12,13 +12,9 @@ import numpy as np
 import torch
 
 from podracer.agents import checkpoint
-from podracer.agents.networks import (
-    Dimensions,
-    Inputs,
-    Parameters,
-    action_means,
-    parameter_shapes,
-)
+from podracer.agents.algorithms import best_actions
+from podracer.agents.networks import Inputs, actor
+from podracer.agents.parameters import Anatomy, Parameters, layout
 from podracer.agents.settings import NetworkSettings
 from podracer.envs.agent_policies import (
     ActingAgents,
@@ -29,7 +25,7 @@ from podracer.envs.agent_policies import (
 from podracer.envs.declared import account_functors
 from podracer.envs.observation import (
     account_inputs,
-    account_width,
+    dimensions,
     observation_spec,
     observe,
     wanted,
@@ -39,6 +35,9 @@ from podracer.errors import CheckpointError
 from podracer.market.market import Market
 from podracer.market.scaling import Scaler
 
+# What agents of an ensemble must have in common.
+ALIKE = ("algorithm", "anatomy", "network", "features", "market_hash")
+
 
 @dataclass(frozen=True)
 class FrozenAgents:
@@ -47,7 +46,6 @@ class FrozenAgents:
     acting: ActingAgents
     scaler: Scaler
     features: dict[str, Any]
-    sizes: Dimensions
     settings: EnvSettings
 
     def policy(self, market: Market) -> EnsemblePolicy:
@@ -77,7 +75,7 @@ class FrozenAgents:
             observation_XO: one row an account: cash and holdings as fractions of equity (1 + A),
                 the asset features (A·K, asset by asset) and the unscaled market features (F).
         """
-        A = self.sizes.num_assets
+        A = self.acting.sizes.num_assets
         rows_XO = np.asarray(observation_XO, dtype=np.float32)
         held_XA = rows_XO[:, 1 : 1 + A]
         wants_XAM = self._wants(rows_XO, held_XA)
@@ -94,18 +92,18 @@ class FrozenAgents:
 
     def _wants(self, rows_XO: np.ndarray, held_XA: np.ndarray) -> np.ndarray:
         """Return what each agent wants (X, A, M)."""
-        A, K = self.sizes[:2]
-        M = len(self.acting.weights_PW)
+        A, K = self.acting.sizes[:2]
+        M = len(self.acting.weights)
         asset_XAK = torch.from_numpy(rows_XO[:, 1 + A : 1 + A + A * K].reshape(-1, A, K).copy())
         market_XF = torch.from_numpy(self.scaler.apply(rows_XO[:, 1 + A + A * K :]))
         account_XS = account_inputs(account_functors(self.settings), held_XA.T.astype(np.float64))
         account_MX1S = account_XS[None, :, None, :].expand(M, -1, 1, -1)
         with torch.inference_mode():
-            parameters = Parameters(self.acting.weights_PW, self.acting.shapes)
-            scores = action_means(parameters, Inputs(asset_XAK, market_XF, account_MX1S))[:, :, 0]
+            output, _ = actor(self.acting.weights, Inputs(asset_XAK, market_XF, account_MX1S))
+            actions = best_actions(self.acting.algorithm, self.acting.sizes, output[:, :, 0])
             everything = torch.ones(A, dtype=torch.bool)
             gain_M11 = self.acting.gain_P.view(M, 1, 1)
-            wants_MXA = wanted(scores, gain_M11, everything, self.settings.action)
+            wants_MXA = wanted(actions, gain_M11, everything, self.settings.action)
         return wants_MXA.permute(1, 2, 0).numpy()
 
 
@@ -118,27 +116,31 @@ def load_agents(stems: Sequence[Path]) -> FrozenAgents:
     loaded = [checkpoint.load(stem) for stem in stems]
     facts = loaded[0][1]
     for (_, other), stem in zip(loaded, stems, strict=True):
-        if any(other[k] != facts[k] for k in ("network", "features", "market_hash")):
+        if any(other[k] != facts[k] for k in ALIKE):
             raise CheckpointError(
                 f"{stem}: trained on another market or with another network than {stems[0]}; "
                 f"an ensemble needs agents of one tournament."
             )
     features = facts["features"]
     settings = EnvSettings(**facts["env"])
-    sizes = Dimensions(
+    sizes = dimensions(
+        settings,
         len(features["tickers"]),
         len(features["asset_features"]),
         len(features["market_features"]),
-        account_width(account_functors(settings), len(features["tickers"])),
-        settings.action.cash_action,
     )
+    anatomy = Anatomy(**facts["anatomy"])
     hyper = [other["hyperparameters"] for _, other in loaded]
     acting = ActingAgents(
-        torch.stack([tensors["weights"] for tensors, _ in loaded]),
-        parameter_shapes(NetworkSettings(**facts["network"]), sizes),
+        facts["algorithm"],
+        sizes,
+        Parameters(
+            torch.stack([tensors["weights"] for tensors, _ in loaded]),
+            layout(NetworkSettings(**facts["network"]), sizes, anatomy),
+        ),
         torch.tensor([h["gain"] for h in hyper]),
         torch.tensor([h["speed"] for h in hyper]),
     )
     tensors = loaded[0][0]
     scaler = Scaler(tensors["scaler_mean"].numpy(), tensors["scaler_std"].numpy())
-    return FrozenAgents(acting, scaler, features, sizes, settings)
+    return FrozenAgents(acting, scaler, features, settings)

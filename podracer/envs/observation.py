@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from podracer.agents.networks import Dimensions, Inputs
+from podracer.agents.networks import Inputs
+from podracer.agents.parameters import Dimensions
 from podracer.envs.backends import Decision
 from podracer.envs.declared import (
     AccountFunctors,
     ObservationTables,
+    account_functors,
     observation_tables,
     weights_only,
 )
@@ -23,6 +25,8 @@ from podracer.envs.settings import ActionSettings, EnvSettings
 from podracer.envs.tables import LOTS_PER_FRACTIONAL_SHARE
 from podracer.market.market import Market
 from podracer.market.scaling import Scaler
+
+CHOICES = ("sell", "hold", "buy")
 
 
 @dataclass(frozen=True)
@@ -38,14 +42,8 @@ class Observations:
     @property
     def sizes(self) -> Dimensions:
         """The sizes that a network for this market must have."""
-        num_assets = self.asset_DAK.shape[1]
-        return Dimensions(
-            num_assets,
-            self.asset_DAK.shape[2],
-            self.market_DF.shape[1],
-            account_width(self.tables.account, num_assets),
-            self.settings.action.cash_action,
-        )
+        _, A, K = self.asset_DAK.shape
+        return dimensions(self.settings, A, K, self.market_DF.shape[1])
 
     def inputs(self, sessions: Tensor, account_PLES: Tensor | None) -> Inputs:
         """Return the network inputs of L sessions."""
@@ -83,6 +81,21 @@ def account_inputs(account: AccountFunctors, weights_AE: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(inputs_SE.T, dtype=np.float32))
 
 
+def dimensions(
+    settings: EnvSettings, num_assets: int, num_asset_features: int, num_market_features: int
+) -> Dimensions:
+    """Return the sizes that a network for such a market must have."""
+    action = settings.action
+    return Dimensions(
+        num_assets,
+        num_asset_features,
+        num_market_features,
+        account_width(account_functors(settings), num_assets),
+        num_assets + int(action.cash_action and action.mode == "weights"),
+        len(CHOICES) if action.mode == "discrete" else 0,
+    )
+
+
 def account_width(account: AccountFunctors, num_assets: int) -> int:
     """Return S."""
     return len(account.names(("",) * num_assets))
@@ -91,8 +104,11 @@ def account_width(account: AccountFunctors, num_assets: int) -> int:
 def wanted(scores: Tensor, gain: Tensor, visible: Tensor, action: ActionSettings) -> Tensor:
     """Turn scores (…, N) into what a decision wants of each asset (…, A).
 
-    Mode weights: see `target_weights`. Modes notional and shares: gain · score within [-1, 1].
+    Mode weights: see `target_weights`. Modes notional and shares: gain · score within [-1, 1]. Mode
+    discrete: the scores are numbers of `CHOICES`.
     """
+    if action.mode == "discrete":
+        return (scores - CHOICES.index("hold")) * visible
     if action.mode == "weights":
         return target_weights(scores, gain, visible)
     return (scores * gain).clamp(-1.0, 1.0) * visible

@@ -20,6 +20,7 @@ from podracer.errors import CheckpointError, MarketDataError
 from podracer.market.market import open_market
 from podracer.market.scaling import Scaler
 from podracer.pods.device import resolve_device
+from podracer.pods.market_rollouts import MarketRollouts
 from podracer.pods.spec import AgentResult, PodResult, PodSpec, load_result, save_result
 from podracer.pods.trainer import Trainer
 
@@ -55,10 +56,15 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
     scaler = observation_tables(market, spec.env).fit(spec.windows.train)
     observations = observe(market, scaler, spec.env)
     tables = price_tables(market, spec.env, spec.env.episode.cost_scales)
-    trainer = Trainer(spec, observations, tables)
+    num_agents = len(spec.agents)
+    train_window = spec.windows.train
+    trainer = Trainer(
+        spec,
+        MarketRollouts(observations, tables, spec.env, spec.settings, train_window, num_agents),
+    )
     _resume(trainer)
     started = time.process_time() - trainer.cpu_seconds
-    while trainer.steps < spec.settings.steps and bool(trainer.active_P.any()):
+    while trainer.steps < spec.settings.steps and len(trainer.failures) < num_agents:
         mean_reward_P = trainer.iterate()
         trainer.cpu_seconds = time.process_time() - started
         if trainer.iterations % spec.settings.checkpoint_every == 0:
@@ -114,9 +120,9 @@ def _agent_result(
     """Write the agent's checkpoint and return what it achieved."""
     spec, agent = trainer.spec, trainer.spec.agents[p]
     failure = trainer.failures.get(p)
-    weights_hash = checkpoint.weights_hash(trainer.weights_PW[p])
+    weights_hash = checkpoint.weights_hash(trainer.population.weights.flat_PW[p])
     stem = spec.folder / agent.name
-    tensors, _ = trainer.state()
+    tensors = trainer.population.tensors()
     checkpoint.save(
         stem,
         {
@@ -129,6 +135,7 @@ def _agent_result(
         },
         {
             "algorithm": spec.settings.algorithm,
+            "anatomy": trainer.anatomy._asdict(),
             "name": agent.name,
             "hyperparameters": agent.hyperparameters.model_dump(),
             "network": spec.settings.network.model_dump(),

@@ -4,7 +4,12 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from podracer.agents.settings import NetworkSettings, PpoSettings
+from podracer.agents.settings import (
+    AlgorithmName,
+    NetworkSettings,
+    PpoSettings,
+    ReplaySettings,
+)
 from podracer.settings import Settings
 
 
@@ -27,8 +32,13 @@ class PodSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="auto takes a GPU if podracer can use one, and says so."
     )
-    algorithm: Literal["ppo"] = Field("ppo", description="How agents learn.")
-    ppo: PpoSettings = Field(default_factory=PpoSettings, description="Shared PPO settings.")
+    algorithm: AlgorithmName = Field("ppo", description="How agents learn.")
+    ppo: PpoSettings = Field(
+        default_factory=PpoSettings, description="Shared settings of PPO and A2C."
+    )
+    replay: ReplaySettings = Field(
+        default_factory=ReplaySettings, description="Shared settings of DDPG, TD3, SAC and DQN."
+    )
     network: NetworkSettings = Field(
         default_factory=NetworkSettings, description="What the agents are made of."
     )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from podracer.agents import checkpoint
-from podracer.agents.settings import PpoHyperparameters
+from podracer.agents.settings import Hyperparameters
 from podracer.envs.settings import EnvSettings
 from podracer.market.windows import Windows
 from podracer.pods.settings import PodSettings
@@ -22,7 +22,7 @@ class AgentSpec(Settings):
     """One agent to train: new, or the child of an entry of the leaderboard."""
 
     name: str
-    hyperparameters: PpoHyperparameters
+    hyperparameters: Hyperparameters
     parent: str | None = None
     parent_hash: str | None = None
     parent_checkpoint: Path | None = None

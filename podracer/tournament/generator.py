@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from podracer.agents.settings import PpoHyperparameters
+from podracer.agents.settings import Hyperparameters
 from podracer.pods.spec import AgentSpec
 from podracer.tournament.entry import Entry
 from podracer.tournament.settings import TournamentSettings
@@ -17,7 +17,7 @@ from podracer.tournament.settings import TournamentSettings
 
 def next_agents(
     settings: TournamentSettings,
-    base: PpoHyperparameters,
+    base: Hyperparameters,
     board: Sequence[Entry],
     pod: str,
     num_agents: int,
@@ -69,24 +69,24 @@ def parent_chances(scores: Sequence[float | None], temperature: float) -> np.nda
 
 
 def _fresh(
-    settings: TournamentSettings, base: PpoHyperparameters, rng: np.random.Generator
-) -> PpoHyperparameters:
+    settings: TournamentSettings, base: Hyperparameters, rng: np.random.Generator
+) -> Hyperparameters:
     draws = {
         name: float(np.exp(rng.uniform(np.log(low), np.log(high))))
         for name, (low, high) in settings.ranges.items()
     }
-    return PpoHyperparameters(**base.model_dump() | _clipped(settings, draws))
+    return Hyperparameters(**base.model_dump() | _clipped(settings, draws))
 
 
 def _mutated(
     settings: TournamentSettings, parent: Entry, rng: np.random.Generator
-) -> PpoHyperparameters:
+) -> Hyperparameters:
     spread = np.log(settings.mutation_factor)
     changed = {
         name: parent.hyperparameters[name] * float(np.exp(rng.uniform(-spread, spread)))
         for name in settings.ranges
     }
-    return PpoHyperparameters(**parent.hyperparameters | _clipped(settings, changed))
+    return Hyperparameters(**parent.hyperparameters | _clipped(settings, changed))
 
 
 def _clipped(settings: TournamentSettings, values: dict[str, float]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from podracer.agents.settings import PpoHyperparameters
+from podracer.agents.settings import Hyperparameters
 from podracer.envs.settings import EnvSettings
 from podracer.errors import LeaderboardError
 from podracer.files import write_text
@@ -61,7 +61,7 @@ class TournamentJob:
     seed: int
     settings: TournamentSettings
     pod: PodSettings
-    hyperparameters: PpoHyperparameters
+    hyperparameters: Hyperparameters
     env: EnvSettings
     market: Market
     market_folder: Path

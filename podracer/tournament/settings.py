@@ -2,7 +2,7 @@
 
 from pydantic import Field, model_validator
 
-from podracer.agents.settings import PpoHyperparameters
+from podracer.agents.settings import Hyperparameters
 from podracer.settings import Settings
 
 DEFAULT_RANGES = {
@@ -47,13 +47,13 @@ class TournamentSettings(Settings):
                 f"the champion is made of entries of the board"
             )
         for name, (low, high) in self.ranges.items():
-            if name not in PpoHyperparameters.model_fields:
+            if name not in Hyperparameters.model_fields:
                 raise ValueError(
                     f"ranges.{name}: no such hyper-parameter; choose among "
-                    f"{', '.join(PpoHyperparameters.model_fields)}"
+                    f"{', '.join(Hyperparameters.model_fields)}"
                 )
             if not 0 < low <= high:
                 raise ValueError(f"ranges.{name}: expected 0 < low <= high, got {low}, {high}")
             for value in (low, high):
-                PpoHyperparameters(**{name: value})
+                Hyperparameters(**{name: value})
         return self

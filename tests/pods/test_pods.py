@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from podracer.agents import checkpoint
-from podracer.agents.settings import NetworkSettings, PpoHyperparameters
+from podracer.agents.settings import Hyperparameters, NetworkSettings
 from podracer.backtest.backtest import backtest
 from podracer.envs.frozen_agents import load_agents
 from podracer.envs.observation import observe
@@ -23,6 +23,7 @@ from podracer.market.synthetic import PlantedSettings, planted_market
 from podracer.market.windows import Window, Windows
 from podracer.pods import pod, pools
 from podracer.pods.device import resolve_device
+from podracer.pods.market_rollouts import MarketRollouts
 from podracer.pods.settings import PodSettings
 from podracer.pods.spec import AgentSpec, PodSpec, load_result
 from podracer.pods.trainer import Trainer
@@ -51,7 +52,7 @@ def spec(market, folder, num_agents=4, **settings):
         generation=1,
         seed=3,
         agents=tuple(
-            AgentSpec(name=f"a{i}", hyperparameters=PpoHyperparameters(gain=1.0 + i))
+            AgentSpec(name=f"a{i}", hyperparameters=Hyperparameters(gain=1.0 + i))
             for i in range(num_agents)
         ),
         settings=PodSettings(**defaults | settings),
@@ -66,9 +67,15 @@ def spec(market, folder, num_agents=4, **settings):
 def trainer(pod_spec):
     opened = open_market(pod_spec.market_folder)
     scaler = fit_scaler(opened.market_features_DF, WINDOWS.train)
-    return Trainer(
-        pod_spec, observe(opened, scaler, pod_spec.env), price_tables(opened, pod_spec.env)
+    rollouts = MarketRollouts(
+        observe(opened, scaler, pod_spec.env),
+        price_tables(opened, pod_spec.env),
+        pod_spec.env,
+        pod_spec.settings,
+        WINDOWS.train,
+        len(pod_spec.agents),
     )
+    return Trainer(pod_spec, rollouts)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +95,8 @@ def test_a_resumed_training_has_the_same_bits_as_an_undisturbed_one(market, tmp_
     second.iterate()
     second.iterate()
     assert second.steps == undisturbed.steps
-    assert torch.equal(second.weights_PW, undisturbed.weights_PW)
-    assert torch.equal(second.optimizer.square_PW, undisturbed.optimizer.square_PW)
+    assert torch.equal(second.population.weights.flat_PW, undisturbed.population.weights.flat_PW)
+    assert torch.equal(second.population.square_PW, undisturbed.population.square_PW)
 
 
 def test_a_state_of_another_spec_is_refused(market, tmp_path):
@@ -103,8 +110,8 @@ def test_an_agent_does_not_depend_on_how_many_train_beside_it(market, tmp_path):
     for _ in range(3):
         few.iterate()
         many.iterate()
-    assert torch.equal(few.weights_PW, many.weights_PW[:2])
-    assert not torch.equal(many.weights_PW[0], many.weights_PW[1])
+    assert torch.equal(few.population.weights.flat_PW, many.population.weights.flat_PW[:2])
+    assert not torch.equal(many.population.weights.flat_PW[0], many.population.weights.flat_PW[1])
 
 
 def test_a_pod_leaves_a_result_that_is_not_trained_twice(market, tmp_path):
@@ -135,10 +142,10 @@ def test_a_child_starts_from_its_parents_weights_and_moments_and_moves(market, t
     child_spec = child_spec.model_copy(update={"agents": (child, *child_spec.agents[1:])})
     young = trainer(child_spec)
     tensors, _ = checkpoint.load(parent.checkpoint)
-    assert torch.equal(young.weights_PW[0], tensors["weights"])
-    assert torch.equal(young.optimizer.mean_PW[0], tensors["mean"])
+    assert torch.equal(young.population.weights.flat_PW[0], tensors["weights"])
+    assert torch.equal(young.population.mean_PW[0], tensors["mean"])
     young.iterate()
-    assert not torch.equal(young.weights_PW[0], tensors["weights"])
+    assert not torch.equal(young.population.weights.flat_PW[0], tensors["weights"])
     wrong = child.model_copy(update={"parent_hash": "other"})
     with pytest.raises(CheckpointError, match="was trained on another market or has changed"):
         trainer(child_spec.model_copy(update={"agents": (wrong, *child_spec.agents[1:])}))
@@ -147,7 +154,7 @@ def test_a_child_starts_from_its_parents_weights_and_moments_and_moves(market, t
 def test_an_agent_with_a_non_finite_loss_fails_alone_with_the_step(market, tmp_path):
     healthy = spec(market, tmp_path / "healthy")
     sick = healthy.agents[1].model_copy(
-        update={"hyperparameters": PpoHyperparameters(gain=2.0, learning_rate=1e38)}
+        update={"hyperparameters": Hyperparameters(gain=2.0, learning_rate=1e38)}
     )
     poisoned = healthy.model_copy(
         update={

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podracer.agents.settings import NetworkSettings, PpoHyperparameters
+from podracer.agents.settings import Hyperparameters, NetworkSettings
 from podracer.envs.backends import Decision
 from podracer.envs.frozen_agents import load_agents
 from podracer.envs.policies import equal_weight_monthly
@@ -65,20 +65,20 @@ def test_parents_are_drawn_by_a_softmax_over_z_scores():
     expected = np.exp(z) / np.exp(z).sum()
     assert parent_chances(scores, 1.0) == pytest.approx(expected)
     assert parent_chances([5.0, 5.0], 1.0).tolist() == [0.5, 0.5]
-    hyper = PpoHyperparameters().model_dump()
+    hyper = Hyperparameters().model_dump()
     board = [entry(f"e{i}", s, hyperparameters=hyper) for i, s in enumerate(scores)]
     board.append(entry("undefined", None, hyperparameters=hyper))
     settings = TournamentSettings(fresh_share=0.0)
-    agents = next_agents(settings, PpoHyperparameters(), board, "g2-p1", 6000, seed=1)
+    agents = next_agents(settings, Hyperparameters(), board, "g2-p1", 6000, seed=1)
     counts = [sum(a.parent == f"e{i}" for a in agents) / 6000 for i in range(3)]
     assert counts == pytest.approx(expected, abs=0.02)
 
 
 def test_children_mutate_inside_the_ranges_and_new_agents_fill_them():
     settings = TournamentSettings(fresh_share=0.5, mutation_factor=1.5)
-    parent = PpoHyperparameters(gain=2.9, speed=0.5).model_dump()
+    parent = Hyperparameters(gain=2.9, speed=0.5).model_dump()
     board = [entry("e", 1.0, hyperparameters=parent)]
-    agents = next_agents(settings, PpoHyperparameters(discount=0.7), board, "g2-p1", 400, seed=1)
+    agents = next_agents(settings, Hyperparameters(discount=0.7), board, "g2-p1", 400, seed=1)
     children = [a.hyperparameters for a in agents if a.parent]
     fresh = [a.hyperparameters for a in agents if not a.parent]
     assert 150 < len(fresh) < 250
@@ -87,7 +87,7 @@ def test_children_mutate_inside_the_ranges_and_new_agents_fill_them():
     assert all(f.discount == 0.7 for f in fresh)
     gains = np.log([f.gain for f in fresh])
     assert (gains.min(), gains.max()) == pytest.approx(np.log([0.3, 3.0]), abs=0.1)
-    again = next_agents(settings, PpoHyperparameters(discount=0.7), board, "g2-p1", 400, seed=1)
+    again = next_agents(settings, Hyperparameters(discount=0.7), board, "g2-p1", 400, seed=1)
     assert again == agents
 
 
@@ -215,7 +215,7 @@ def job(market, folder, seed=1, **changes):
     facts = {
         "settings": TournamentSettings(generations=2, pods=2, board_size=6, ensemble_size=3),
         "pod": PodSettings(agents=2, steps=500, cohorts=4, envs_per_cohort=4, horizon_bars=8),
-        "hyperparameters": PpoHyperparameters(),
+        "hyperparameters": Hyperparameters(),
         "env": EnvSettings(),
     }
     return TournamentJob(
@@ -270,7 +270,7 @@ def test_a_tournament_in_which_every_agent_fails_ends_with_the_reason(small_mark
     broken = job(
         small_market,
         tmp_path,
-        hyperparameters=PpoHyperparameters(learning_rate=1e38),
+        hyperparameters=Hyperparameters(learning_rate=1e38),
         settings=TournamentSettings(generations=1, pods=1, ranges={}),
     )
     with pytest.raises(LeaderboardError, match=r"no agent has a defined score .non-finite loss"):
@@ -328,7 +328,7 @@ def planted_champion(market, folder, seed, critic_hidden=0):
             generations=1, pods=1, board_size=8, ensemble_size=8, ranges={}
         ),
         pod=PodSettings(steps=100_000, network=NetworkSettings(critic_hidden=critic_hidden)),
-        hyperparameters=PpoHyperparameters(gain=3.0, speed=1.0, initial_std=1.0, discount=0.5),
+        hyperparameters=Hyperparameters(gain=3.0, speed=1.0, initial_std=1.0, discount=0.5),
     )
     summary = orchestrator.run(planted, InlinePool(), MemoryBoard(8), Ledger(folder))
     return load_agents([e.checkpoint for e in summary.scored]).policy(market)

@@ -1,0 +1,63 @@
+"""What an on-policy algorithm learns from: a rollout, and minibatches of it.
+
+Shapes: P agents, C cohorts (each on its own stretch of sessions), T decisions, E environments of a
+cohort, L = C·T sessions of a minibatch, S account inputs.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from podracer.agents.distributions import Taken
+from podracer.agents.networks import Inputs
+
+# From sessions (L,) and accounts (P, L, E, S) to what networks see.
+InputsOf = Callable[[Tensor, Tensor | None], Inputs]
+
+
+class Batch(NamedTuple):
+    """A rollout, or a minibatch of it whose C·T sessions have become L: PCTE is then PLE.
+
+    Attributes:
+        session_CT: rows of the market.
+        taken: what was done.
+        account_PCTES: account inputs, or None where no network reads them.
+        advantage_PCTE: of what was done.
+        return_PCTE: targets of the critic, or None without one.
+    """
+
+    session_CT: Tensor
+    taken: Taken
+    account_PCTES: Tensor | None
+    advantage_PCTE: Tensor
+    return_PCTE: Tensor | None
+
+    def minibatch(self, cohorts: Tensor) -> "Batch":
+        """Return some cohorts.
+
+        Cohorts of a single sample, as of environments without a market, share one row of networks'
+        inputs instead of having one each.
+        """
+        is_single = self.advantage_PCTE[0, 0].numel() == 1
+
+        def pick(tensor_PCTEx: Tensor) -> Tensor:
+            picked = tensor_PCTEx.index_select(1, cohorts).flatten(1, 2)
+            return picked.transpose(1, 2) if is_single else picked
+
+        def maybe(tensor_PCTEx: Tensor | None) -> Tensor | None:
+            return None if tensor_PCTEx is None else pick(tensor_PCTEx)
+
+        taken = self.taken
+        return Batch(
+            self.session_CT[cohorts[:1] if is_single else cohorts].flatten(),
+            Taken(
+                pick(taken.done_PLEN),
+                pick(taken.square_PLES),
+                pick(taken.output_PLEO),
+                taken.log_std_PS,
+            ),
+            maybe(self.account_PCTES),
+            pick(self.advantage_PCTE),
+            maybe(self.return_PCTE),
+        )

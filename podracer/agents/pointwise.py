@@ -1,0 +1,83 @@
+"""What a hidden layer does between two matrix products, in one pass over memory.
+
+torch's own tanh is the slowest part of a small network on CPUs without AVX-512 (0.2 against 2.4 G/s
+measured), and takes a pass of its own for the bias and another for the gradient. On a GPU, and where
+autograd looks on, torch's operations are used.
+
+Shapes: P agents, L sessions, E environments, H hidden units, R rows that share a bias, X samples.
+"""
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+# Contraction into fused multiply-adds only: no reassociation, no approximate division.
+_compiled = numba.njit(cache=True, error_model="numpy", fastmath={"contract"})
+_inner = numba.njit(
+    error_model="numpy", fastmath={"contract"}, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
+_f = np.float32
+# tanh(x) is ±1 to the last float32 bit but two from here on.
+_LARGEST = _f(7.90531110763549805)
+
+
+@_inner
+def _tanh(x):  # type: ignore[no-untyped-def]
+    """Rational approximation in float32: within 2.7e-7 of tanh, relative; NaN stays NaN.
+
+    Source: the minimax coefficients that Eigen and XLA use (degree 13 over degree 6, odd over even).
+    """
+    x = -_LARGEST if x < -_LARGEST else (_LARGEST if x > _LARGEST else x)
+    y = x * x
+    p = y * _f(-2.76076847742355e-16) + _f(2.00018790482477e-13)
+    p = y * p + _f(-8.60467152213735e-11)
+    p = y * p + _f(5.12229709037114e-08)
+    p = y * p + _f(1.48572235717979e-05)
+    p = y * p + _f(6.37261928875436e-04)
+    p = y * p + _f(4.89352455891786e-03)
+    q = y * _f(1.19825839466702e-06) + _f(1.18534705686654e-04)
+    q = y * q + _f(2.26843463243900e-03)
+    q = y * q + _f(4.89352518554385e-03)
+    return x * p / q
+
+
+@_compiled
+def _add_tanh(z_REH, bias_RH):  # type: ignore[no-untyped-def]
+    for r in range(z_REH.shape[0]):
+        for e in range(z_REH.shape[1]):
+            z_H, bias_H = z_REH[r, e], bias_RH[r]
+            for h in range(len(z_H)):
+                z_H[h] = _tanh(z_H[h] + bias_H[h])
+
+
+@_compiled
+def _tanh_backward(gradient_X, tanh_X):  # type: ignore[no-untyped-def]
+    for i in range(len(gradient_X)):
+        gradient_X[i] *= _f(1.0) - tanh_X[i] * tanh_X[i]
+
+
+def add_bend_(z_PLEH: Tensor, bias_PLH: Tensor, activation: str) -> Tensor:
+    """Add a bias to each row of environments and bend the sum, in place.
+
+    Args:
+        z_PLEH: contiguous.
+        bias_PLH: shared by the environments of a row.
+        activation: tanh or relu.
+    """
+    if activation == "relu":
+        return z_PLEH.add_(bias_PLH[:, :, None]).relu_()
+    if z_PLEH.is_cuda or torch.is_grad_enabled():
+        return z_PLEH.add_(bias_PLH[:, :, None]).tanh_()
+    _add_tanh(z_PLEH.flatten(0, 1).numpy(), bias_PLH.flatten(0, 1).contiguous().numpy())
+    return z_PLEH
+
+
+def bend_backward_(gradient: Tensor, bent: Tensor, activation: str) -> Tensor:
+    """Turn the gradient of what was bent into that of the sum before, in place; both contiguous."""
+    if activation == "relu":
+        return gradient.mul_(bent > 0)
+    if gradient.is_cuda:
+        return gradient.addcmul_(gradient, bent.square(), value=-1)
+    _tanh_backward(gradient.flatten().numpy(), bent.flatten().numpy())
+    return gradient

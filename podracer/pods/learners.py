@@ -1,0 +1,257 @@
+"""From a rollout to updates: what on-policy and off-policy algorithms do with it.
+
+Shapes: P agents, C cohorts, T decisions, U = T + 1, E environments of a cohort, S account inputs.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from podracer.agents import a2c, ddpg, dqn, ppo, sac, td3
+from podracer.agents.advantages import cohort_advantages, critic_advantages, normalised
+from podracer.agents.batch import Batch
+from podracer.agents.critics import Sample
+from podracer.agents.distributions import Distribution, Taken
+from podracer.agents.exploration import Squashed
+from podracer.agents.networks import mlp
+from podracer.agents.parameters import Parameters
+from podracer.agents.population import Population
+from podracer.agents.replay import Replay, Transitions
+from podracer.errors import CheckpointError
+from podracer.pods.experience import Experience, Explorers, Rollouts
+from podracer.pods.settings import PodSettings
+
+
+class Learner(Protocol):
+    """Updates a population with what it has lived through."""
+
+    def learn(self, experience: Experience, agents: Explorers) -> None:
+        """Take in a rollout and update."""
+        ...
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return what a resumed training needs beside the population."""
+        ...
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        ...
+
+
+class OnPolicyLearner:
+    """PPO and A2C: advantages of the rollout, then updates with it; nothing is kept."""
+
+    def __init__(
+        self,
+        population: Population,
+        rollouts: Rollouts,
+        distribution: Distribution,
+        settings: PodSettings,
+    ) -> None:
+        self._population = population
+        self._rollouts = rollouts
+        self._distribution = distribution
+        self._settings = settings
+
+    def learn(self, experience: Experience, agents: Explorers) -> None:
+        """Take in a rollout and update."""
+        batch = self._batch(experience)
+        if self._settings.algorithm == "a2c":
+            a2c.learn(self._population, self._distribution, batch, self._rollouts.inputs)
+            return
+        ppo.learn(
+            self._population,
+            self._distribution,
+            self._settings.ppo,
+            batch,
+            self._rollouts.inputs,
+            agents.pod_generator,
+        )
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Nothing is kept between rollouts."""
+        return {}, {}
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Nothing is kept between rollouts."""
+
+    def _batch(self, lived: Experience) -> Batch:
+        advantage_PCTE, return_PCTE = self._advantages(lived)
+        if self._settings.ppo.normalise_advantages:
+            advantage_PCTE = normalised(advantage_PCTE)
+        account = None if lived.account_PCUES is None else lived.account_PCUES[:, :, :-1]
+        taken = self._distribution.taken(
+            lived.output_PCTEO, lived.noise_PCTEx, lived.action_PCTEN, self._population.weights
+        )
+        batch = Batch(lived.session_CT, taken, account, advantage_PCTE, return_PCTE)
+        return batch if self._rollouts.has_cohorts else _as_samples(batch)
+
+    def _advantages(self, lived: Experience) -> tuple[Tensor, Tensor | None]:
+        """Return advantages and the critic's targets; an episode that has ended is worth nothing."""
+        hyper = self._population.hyper
+        if "critic_out" not in self._population.weights or lived.account_PCUES is None:
+            return cohort_advantages(lived.reward_PCTE, hyper["discount"]), None
+        last_C1 = lived.session_CT[:, -1:] + 1
+        value_PCUE = self._values(torch.cat([lived.session_CT, last_C1], 1), lived.account_PCUES)
+        next_PCTE = value_PCUE[:, :, 1:]
+        if lived.final_PCTES is not None:
+            next_PCTE = self._values(lived.session_CT, lived.final_PCTES)
+        value_PCTE = value_PCUE[:, :, :-1] * lived.is_open_PCTE
+        advantage_PCTE = critic_advantages(
+            lived.reward_PCTE,
+            value_PCTE,
+            next_PCTE * lived.is_worth_PCTE,
+            lived.goes_on_PCTE,
+            hyper["discount"],
+            hyper["gae_lambda"],
+        )
+        return advantage_PCTE, advantage_PCTE + value_PCTE
+
+    def _values(self, session_CT: Tensor, account_PCTES: Tensor) -> Tensor:
+        """Return the critic's values (P, C, T, E), a cohort at a time to bound the memory."""
+        values = []
+        for session_T, account_PTES in zip(session_CT, account_PCTES.unbind(1), strict=True):
+            inputs = self._rollouts.inputs(session_T, account_PTES)
+            value, _ = mlp(self._population.weights, "critic", inputs)
+            values.append(value.view(account_PTES.shape[:3]))
+        return torch.stack(values, dim=1)
+
+
+def _as_samples(batch: Batch) -> Batch:
+    """Let each sample be a cohort of its own: (P, C, T, E, ·) becomes (P, C·T·E, 1, 1, ·)."""
+
+    def alone(tensor: Tensor) -> Tensor:
+        return tensor.flatten(1, 3)[:, :, None, None]
+
+    account, target, taken = batch.account_PCTES, batch.return_PCTE, batch.taken
+    return Batch(
+        batch.session_CT.new_zeros(batch.advantage_PCTE[0].numel(), 1),
+        Taken(
+            alone(taken.done_PLEN),
+            alone(taken.square_PLES),
+            alone(taken.output_PLEO),
+            taken.log_std_PS,
+        ),
+        None if account is None else alone(account),
+        alone(batch.advantage_PCTE),
+        None if target is None else alone(target),
+    )
+
+
+class OffPolicyLearner:
+    """DDPG, TD3, SAC and DQN: a replay, target networks, and updates for each step."""
+
+    def __init__(
+        self,
+        population: Population,
+        rollouts: Rollouts,
+        settings: PodSettings,
+        path: Path | None = None,
+    ) -> None:
+        """Start with an empty replay.
+
+        Args:
+            population: learns.
+            rollouts: where experience comes from.
+            settings: of the pod.
+            path: file of the replay; in memory if None.
+        """
+        self._population = population
+        self._rollouts = rollouts
+        self._algorithm = settings.algorithm
+        self._settings = settings.replay
+        flat_PW = population.weights.flat_PW
+        self._target = Parameters(flat_PW.clone(), population.weights.layout)
+        sizes = rollouts.sizes
+        self._replay = Replay(
+            settings.replay,
+            len(population),
+            sizes.num_account_inputs if population.weights.reads_account else 0,
+            sizes.num_actions,
+            rollouts.steps * settings.checkpoint_every,
+            path,
+        )
+        self._num_updates = 0
+        self._num_steps = 0
+
+    def learn(self, experience: Experience, agents: Explorers) -> None:
+        """Remember a rollout; once there is enough to draw from, update."""
+        self._replay.add(_transitions(experience))
+        if self._replay.count < max(self._settings.warmup_steps, self._settings.batch_size):
+            return
+        self._num_steps += self._rollouts.steps
+        while self._num_updates < int(self._num_steps * self._settings.updates_per_step):
+            self._num_updates += 1
+            self._update(agents)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return what a resumed training needs beside the population and the replay's file."""
+        self._replay.flush()
+        facts = {"updates": self._num_updates, "update_steps": self._num_steps}
+        return {"target": self._target.flat_PW}, facts | dict(self._replay.facts())
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Go on from a state.
+
+        Raises:
+            CheckpointError: if the replay's file is gone or of another size.
+        """
+        self._target.flat_PW.copy_(tensors["target"])
+        self._num_updates, self._num_steps = facts["updates"], facts["update_steps"]
+        if not self._replay.is_kept or self._replay.facts()["slots"] != facts["slots"]:
+            raise CheckpointError("the replay's file is gone or of another size")
+        self._replay.count = facts["count"]
+
+    def _update(self, agents: Explorers) -> None:
+        drawn = self._replay.draw(self._settings.batch_size, agents.pod_generator)
+        sample = self._sample(drawn)
+        population, target = self._population, self._target
+        shape = sample.action_PLEN.shape[1:]
+        if self._algorithm == "dqn":
+            dqn.learn(population, target, self._settings, sample)
+        elif self._algorithm == "ddpg":
+            ddpg.learn(population, target, sample)
+        elif self._algorithm == "td3":
+            noise = torch.randn(shape, generator=agents.pod_generator)
+            moves_actor = self._num_updates % self._settings.policy_delay == 0
+            td3.learn(population, target, sample, noise, moves_actor)
+        elif isinstance(agents.exploration, Squashed):
+            noise = torch.randn(2, *shape, generator=agents.pod_generator)
+            sac.learn(population, target, agents.exploration, sample, noise[0], noise[1])
+
+    def _sample(self, drawn: Transitions) -> Sample:
+        """Return transitions as networks see them: on a market each has a session of its own."""
+        rows = 2 if self._rollouts.has_cohorts else 1
+
+        def arranged(tensor_PX: Tensor) -> Tensor:
+            return tensor_PX.unsqueeze(rows)
+
+        inputs = self._rollouts.inputs
+        return Sample(
+            inputs(drawn.session_X, arranged(drawn.account_PXS)),
+            arranged(drawn.action_PXN),
+            arranged(drawn.reward_PX),
+            inputs(drawn.session_X + 1, arranged(drawn.next_account_PXS)),
+            arranged(drawn.goes_on_PX),
+        )
+
+
+def _transitions(lived: Experience) -> Transitions:
+    """Return the decisions of a rollout one after the other: (P, C, T, E) becomes (P, X)."""
+    account = lived.account_PCUES
+    if account is None:
+        account = lived.reward_PCTE.new_zeros(*lived.reward_PCTE.shape, 0)
+        account = torch.cat([account, account[:, :, -1:]], dim=2)
+    after = account[:, :, 1:] if lived.final_PCTES is None else lived.final_PCTES
+    session_CTE = lived.session_CT[:, :, None].expand(lived.reward_PCTE.shape[1:])
+    return Transitions(
+        session_CTE.flatten(),
+        account[:, :, :-1].flatten(1, 3),
+        lived.action_PCTEN.flatten(1, 3),
+        lived.reward_PCTE.flatten(1, 3),
+        after.flatten(1, 3),
+        lived.is_worth_PCTE.flatten(1, 3),
+    )
