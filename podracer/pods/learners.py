@@ -199,11 +199,11 @@ class OffPolicyLearner:
         Raises:
             CheckpointError: if the replay's file is gone or of another size.
         """
-        self._target.flat_PW.copy_(tensors["target"])
-        self._num_updates, self._num_steps = facts["updates"], facts["update_steps"]
         if not self._replay.is_kept or self._replay.facts()["slots"] != facts["slots"]:
             raise CheckpointError("the replay's file is gone or of another size")
         self._replay.count = facts["count"]
+        self._target.flat_PW.copy_(tensors["target"])
+        self._num_updates, self._num_steps = facts["updates"], facts["update_steps"]
 
     def _update(self, agents: Explorers) -> None:
         drawn = self._replay.draw(self._settings.batch_size, agents.pod_generator)

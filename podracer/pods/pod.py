@@ -57,11 +57,9 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
     observations = observe(market, scaler, spec.env)
     tables = price_tables(market, spec.env, spec.env.episode.cost_scales)
     num_agents = len(spec.agents)
-    train_window = spec.windows.train
-    trainer = Trainer(
-        spec,
-        MarketRollouts(observations, tables, spec.env, spec.settings, train_window, num_agents),
-    )
+    window = spec.windows.train
+    rollouts = MarketRollouts(observations, tables, spec.env, spec.settings, window, num_agents)
+    trainer = Trainer(spec, rollouts)
     _resume(trainer)
     started = time.process_time() - trainer.cpu_seconds
     while trainer.steps < spec.settings.steps and len(trainer.failures) < num_agents:
@@ -76,7 +74,7 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
     on_selection = rollout(policy, market, spec.windows.selection, spec.env)
     features = observation_spec(market, observations.tables)
     agents = tuple(
-        _agent_result(trainer, p, scaler, features, on_train, on_selection)
+        _agent_result(spec, trainer, p, scaler, features, on_train, on_selection)
         for p in range(len(spec.agents))
     )
     seconds = time.process_time() - started
@@ -110,6 +108,7 @@ def _resume(trainer: Trainer) -> None:
 
 
 def _agent_result(
+    spec: PodSpec,
     trainer: Trainer,
     p: int,
     scaler: Scaler,
@@ -118,7 +117,7 @@ def _agent_result(
     on_selection: Rollout,
 ) -> AgentResult:
     """Write the agent's checkpoint and return what it achieved."""
-    spec, agent = trainer.spec, trainer.spec.agents[p]
+    agent = spec.agents[p]
     failure = trainer.failures.get(p)
     weights_hash = checkpoint.weights_hash(trainer.population.weights.flat_PW[p])
     stem = spec.folder / agent.name

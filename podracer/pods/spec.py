@@ -28,19 +28,15 @@ class AgentSpec(Settings):
     parent_checkpoint: Path | None = None
 
 
-class PodSpec(Settings):
-    """A population to train on a market; everything in it but the folders may change the result."""
+class PopulationSpec(Settings):
+    """A population to train, wherever; everything in it but the folders may change the result."""
 
     name: str
-    generation: int
     seed: int
     agents: tuple[AgentSpec, ...]
     settings: PodSettings
-    env: EnvSettings
-    windows: Windows
-    market_hash: str
-    market_folder: Path
     folder: Path
+    market_hash: str = ""
 
     @property
     def key(self) -> str:
@@ -49,6 +45,15 @@ class PodSpec(Settings):
         for agent in facts["agents"]:
             agent.pop("parent_checkpoint")
         return canonical_hash(facts)
+
+
+class PodSpec(PopulationSpec):
+    """A population to train on a market."""
+
+    generation: int
+    env: EnvSettings
+    windows: Windows
+    market_folder: Path
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from podracer.envs.agent_policies import ActingAgents
 from podracer.errors import CheckpointError
 from podracer.pods.experience import Explorers, Rollouts
 from podracer.pods.learners import Learner, OffPolicyLearner, OnPolicyLearner
-from podracer.pods.spec import PodSpec
+from podracer.pods.spec import PopulationSpec
 
 
 class Trainer:
@@ -26,7 +26,7 @@ class Trainer:
     neighbours. Sessions, initial portfolios and minibatches come from the pod's generator.
     """
 
-    def __init__(self, spec: PodSpec, rollouts: Rollouts) -> None:
+    def __init__(self, spec: PopulationSpec, rollouts: Rollouts) -> None:
         self.spec = spec
         self.settings = spec.settings
         self.steps = 0
