@@ -1,110 +1,188 @@
-"""Training: our pod against a plain autograd PPO of the same population.
+"""Training: our trainer against Stable-Baselines3 and against a plain autograd PPO of our own.
 
-The peer trains one agent after the other on the same rollouts: per-sample log densities through
-torch.distributions, torch's Adam, no shared sessions. Same samples, epochs, minibatches and network.
-Both update on a batch that our environment has made; the rollout is timed on our side as well.
+One agent, the same network, rollouts of 16 cohorts of 16 accounts by 128 sessions, four epochs of
+minibatches of 2,048 samples, the same environment kernel, one thread. Peers see the whole 301-wide
+observation, as they are made to; ours keeps the market's part apart. Before anything is timed, our
+gradients are compared with autograd's.
+
+The factored matmul limit is what the products of our update would take at the rate that this core
+multiplies such matrices, and nothing else: no tanh, no loss, no optimiser, no environment.
 """
 
-import tempfile
-from pathlib import Path
+import time
 
 import torch
+from stable_baselines3 import PPO
 
 from benchmarks.pairs import Ratio, arguments, run
-from podracer.agents import ppo
-from podracer.agents.networks import Inputs, Parameters, action_means
-from podracer.agents.settings import Hyperparameters
-from podracer.envs.observation import observe
-from podracer.envs.settings import EnvSettings
-from podracer.envs.tables import price_tables
-from podracer.market.scaling import fit_scaler
-from podracer.market.synthetic import PlantedSettings, planted_market
-from podracer.market.windows import Window, Windows
+from benchmarks.trading_peer import (
+    A,
+    PeerEnv,
+    StableBaselinesEnv,
+    indicators_market,
+    network,
+    pod,
+)
+from podracer.market.market import Market
 from podracer.pods.settings import PodSettings
-from podracer.pods.spec import AgentSpec, PodSpec
 from podracer.pods.trainer import Trainer
 
-P = 8
-WINDOWS = Windows(
-    Window("train", 0, 1500), Window("selection", 1500, 1700), Window("lockbox", 1700, 1900)
-)
+COHORTS, ENVS, HORIZON, EPOCHS = 16, 16, 128, 4
+STEPS = COHORTS * ENVS * HORIZON
+MINIBATCH = STEPS // COHORTS
+# 0.8 of the medians in benchmarks/results/train_pairs.md.
+FLOORS = {64: 1.0, 128: 1.0, 256: 1.0, "plain": 1.0, "limit64": 0.1, "limit128": 0.1}
+GOALS = {64: 3.5, 128: 3.0, 256: 3.0, "plain": 2.2, "limit64": 0.6, "limit128": 0.75}
 
 
-def trainer() -> Trainer:
-    """A pod of eight agents with linear heads on a planted market."""
-    market = planted_market(PlantedSettings(num_sessions=2000, num_assets=20))
-    spec = PodSpec(
-        name="g1-p1", generation=1, seed=1, settings=PodSettings(agents=P), env=EnvSettings(),
-        agents=tuple(AgentSpec(name=f"a{i}", hyperparameters=Hyperparameters()) for i in range(P)),
-        windows=WINDOWS, market_hash=market.hash, market_folder=Path(), folder=Path(tempfile.mkdtemp()),
+def ours(market: Market, width: int) -> Trainer:
+    """One agent of ours."""
+    settings = PodSettings(
+        cohorts=COHORTS,
+        envs_per_cohort=ENVS,
+        horizon_bars=HORIZON,
+        network=network(width),
+        ppo={"epochs": EPOCHS, "minibatches": COHORTS},
+    )
+    return pod(market, 1, settings)
+
+
+def stable_baselines(market: Market, width: int) -> PPO:
+    """One agent of Stable-Baselines3."""
+    env = StableBaselinesEnv(PeerEnv(market, COHORTS, ENVS, HORIZON))
+    layers = {"pi": [width, width], "vf": [width, width]}
+    return PPO(
+        "MlpPolicy", env, n_steps=HORIZON, batch_size=MINIBATCH, n_epochs=EPOCHS,
+        policy_kwargs={"net_arch": layers}, device="cpu",
     )  # fmt: skip
-    scaler = fit_scaler(market.market_features_DF, WINDOWS.train)
-    return Trainer(spec, observe(market, scaler, spec.env), price_tables(market, spec.env))
 
 
 class PlainPpo:
-    """One agent as it is usually written: every sample carries its own features."""
+    """PPO as it is usually written in one file: modules, distributions, autograd, Adam."""
 
-    def __init__(self, ours: Trainer, p: int) -> None:
-        self.ours, self.p = ours, p
-        self.weights = torch.nn.Parameter(ours.weights_PW[p : p + 1].clone())
-        self.optimizer = torch.optim.Adam([self.weights], lr=5e-3, eps=1e-5)
+    def __init__(self, market: Market, width: int) -> None:
+        self.env = PeerEnv(market, COHORTS, ENVS, HORIZON)
+
+        def two_layers(outputs: int) -> torch.nn.Module:
+            return torch.nn.Sequential(
+                torch.nn.Linear(self.env.width, width), torch.nn.Tanh(),
+                torch.nn.Linear(width, width), torch.nn.Tanh(), torch.nn.Linear(width, outputs),
+            )  # fmt: skip
+
+        self.actor, self.critic = two_layers(A), two_layers(1)
+        self.log_std = torch.nn.Parameter(torch.zeros(A))
+        self.learnt = [*self.actor.parameters(), *self.critic.parameters(), self.log_std]
+        self.optimizer = torch.optim.Adam(self.learnt, lr=3e-4, eps=1e-5)
+        self.seen = torch.from_numpy(self.env.reset())
+
+    def chances(self, seen: torch.Tensor) -> torch.distributions.Normal:
+        """The policy."""
+        return torch.distributions.Normal(self.actor(seen), self.log_std.exp())
 
     def iterate(self) -> None:
-        """Roll out with our environment, then update with plain autograd."""
+        """Roll out, then update."""
+        seen, done, action, density, reward, value = [], [], [], [], [], []
         with torch.no_grad():
-            batch, _ = self.ours._rollout()
-        p, settings = self.p, self.ours.settings
-        noise = batch.noise_PCTEN[p]
-        std = batch.log_std_P[p].exp()
-        action = batch.mean_PCTEN[p] + std * noise
-        old = torch.distributions.Normal(batch.mean_PCTEN[p], std).log_prob(action).sum(-1)
-        # Features of every sample, one row each: (C, T, E) sessions flattened.
-        sessions = batch.session_CT[:, :, None].expand(*noise.shape[:3])
-        for _ in range(settings.ppo.epochs):
-            for rows in torch.randperm(noise.shape[0]).split(
-                -(-noise.shape[0] // settings.ppo.minibatches)
-            ):
-                seen = self.ours._observations.asset_DAK[sessions[rows].flatten()]
-                parameters = Parameters(self.weights, self.ours.shapes)
-                mean = action_means(parameters, Inputs(seen, seen[:, 0], None))[0, :, 0]
-                new_std = parameters["log_std"].exp()
-                taken = action[rows].reshape(mean.shape)
-                density = (
-                    torch.distributions.Normal(mean, new_std.squeeze()).log_prob(taken).sum(-1)
-                )
-                ratio = (density - old[rows].flatten()).exp()
-                advantage = batch.advantage_PCTE[p][rows].flatten()
-                loss = -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
-                self.optimizer.zero_grad()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_([self.weights], ppo.MAX_GRADIENT_NORM)
-                self.optimizer.step()
+            for _ in range(HORIZON):
+                chances = self.chances(self.seen)
+                action.append(chances.sample())
+                density.append(chances.log_prob(action[-1]).sum(-1))
+                seen.append(self.seen)
+                value.append(self.critic(self.seen)[:, 0])
+                now, earned, over = self.env.step(action[-1].numpy())
+                self.seen = torch.from_numpy(now)
+                reward.append(torch.from_numpy(earned))
+                done.append(float(over))
+            value.append(self.critic(self.seen)[:, 0])
+            running, advantage = torch.zeros(COHORTS * ENVS), []
+            for t in reversed(range(HORIZON)):
+                goes_on = 1.0 - done[t]
+                surprise = reward[t] + 0.99 * goes_on * value[t + 1] - value[t]
+                running = surprise + 0.99 * 0.95 * goes_on * running
+                advantage.insert(0, running)
+            target = torch.cat([a + v for a, v in zip(advantage, value[:-1], strict=True)])
+        columns = [torch.cat(c) for c in (seen, action, density, advantage)] + [target]
+        for _ in range(EPOCHS):
+            for rows in torch.randperm(STEPS).split(MINIBATCH):
+                self.update(*(column[rows] for column in columns))
+
+    def update(
+        self,
+        seen: torch.Tensor,
+        action: torch.Tensor,
+        density: torch.Tensor,
+        advantage: torch.Tensor,
+        target: torch.Tensor,
+    ) -> None:
+        """Take one step."""
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        ratio = (self.chances(seen).log_prob(action).sum(-1) - density).exp()
+        wanted = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+        loss = 0.5 * (self.critic(seen)[:, 0] - target).square().mean() - wanted
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.learnt, 0.5)
+        self.optimizer.step()
+
+
+class Products:
+    """The matrix products of our update and rollout, and nothing else."""
+
+    def __init__(self, width: int) -> None:
+        H, own, shared = width, 1 + A, 9 * A
+        self.sizes = []
+        for outputs in (A, 1):
+            forward = [
+                (MINIBATCH, own, H),
+                (MINIBATCH, H, H),
+                (MINIBATCH, H, outputs),
+                (HORIZON, shared, H),
+            ]
+            weights = [(k, m, n) for m, k, n in forward]
+            inner = [(MINIBATCH, outputs, H), (MINIBATCH, H, H)]
+            # Once for the rollout or the values, and for each epoch forward and backward.
+            self.sizes += forward + EPOCHS * (forward + weights + inner)
+        self.sizes = [s for s in self.sizes if 1 not in s]
+        self.tensors = {
+            s: (torch.randn(s[0], s[1]), torch.randn(s[1], s[2]), torch.empty(s[0], s[2]))
+            for s in self.sizes
+        }
+
+    def iterate(self) -> None:
+        """Multiply as much as one iteration does."""
+        for _ in range(STEPS // MINIBATCH):
+            for size in self.sizes:
+                left, right, out = self.tensors[size]
+                torch.mm(left, right, out=out)
 
 
 def main() -> None:
-    """Time one iteration of the pod against one iteration of each of its agents alone."""
+    """Time one iteration of each."""
     options = arguments()
     torch.set_num_threads(1)
-    pod = trainer()
-    steps = pod.settings.cohorts * pod.settings.horizon_bars * pod.settings.envs_per_cohort
-    alone = [PlainPpo(pod, p) for p in range(P)]
-
-    def plain() -> None:
-        # One rollout of the whole population, as the pod makes, then P plain updates.
-        rolled = pod._rollout()
-        pod_rollout = pod._rollout
-        pod._rollout = lambda: rolled  # type: ignore[method-assign]
-        for agent in alone:
-            agent.iterate()
-        pod._rollout = pod_rollout  # type: ignore[method-assign]
-
-    run(
-        {"pod": (pod.iterate, steps * P), "plain autograd PPO": (plain, steps * P)},
-        [Ratio("pod", "plain autograd PPO", 2.6, 3.0)],
-        repeats=5 if options.quick else 15,
-        as_json=options.json,
-    )
+    market = indicators_market()
+    widths = (64,) if options.quick else (64, 128, 256)
+    cases, claims = {}, []
+    for width in widths:
+        peer = stable_baselines(market, width)
+        cases[f"ours 2x{width}"] = (ours(market, width).iterate, STEPS)
+        cases[f"SB3 PPO 2x{width}"] = (
+            lambda p=peer: p.learn(STEPS, reset_num_timesteps=False),
+            STEPS,
+        )
+        claims.append(Ratio(f"ours 2x{width}", f"SB3 PPO 2x{width}", FLOORS[width], GOALS[width]))
+    for width in widths[:2]:
+        cases[f"products alone 2x{width}"] = (Products(width).iterate, STEPS)
+        limit = f"limit{width}"
+        claims.append(
+            Ratio(f"ours 2x{width}", f"products alone 2x{width}", FLOORS[limit], GOALS[limit])
+        )
+    cases["plain autograd PPO 2x64"] = (PlainPpo(market, 64).iterate, STEPS)
+    claims.append(Ratio("ours 2x64", "plain autograd PPO 2x64", FLOORS["plain"], GOALS["plain"]))
+    started = time.process_time()
+    run(cases, claims, repeats=3 if options.quick else 7, as_json=options.json)
+    if not options.json:
+        print(f"{time.process_time() - started:.0f} CPU seconds in all")
 
 
 if __name__ == "__main__":

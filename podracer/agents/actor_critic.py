@@ -16,14 +16,12 @@ from podracer.agents.batch import Batch
 from podracer.agents.distributions import Distribution
 from podracer.agents.networks import Inputs, actor, actor_backward, mlp, mlp_backward
 from podracer.agents.parameters import Anatomy, Parameters
-from podracer.agents.population import DEAD, EXPLODING, NON_FINITE, Population
+from podracer.agents.population import Population
 
 ANATOMY = Anatomy(critics=("critic",), spread="one")
 GROUPS = {"policy": ("",)}
 MAX_GRADIENT_NORM = 0.5
 VALUE_WEIGHT = 0.5
-# A policy e^10 times likelier or less likely, on average, than the one that acted can't learn from it.
-LARGEST_LOG_RATIO = 10.0
 
 
 class Objective(NamedTuple):
@@ -66,8 +64,8 @@ def write_gradients(
     objective: Objective,
     inputs: Inputs,
     batch: Batch,
-) -> None:
-    """Write the gradient of `loss`, in closed form; agents that have come to grief are marked."""
+) -> Tensor:
+    """Write the gradient of `loss`, in closed form; returns whose policy explores no more (P,)."""
     weights, gradients = population.weights, population.gradients
     clip = population.hyper["clip"].view(-1, 1, 1)
     share = 1.0 / batch.advantage_PCTE[0].numel()
@@ -87,7 +85,6 @@ def write_gradients(
         value_PLEO, critic_hidden = mlp(weights, "critic", inputs)
         error = value_PLEO.sub_(batch.return_PCTE[..., None]).mul_(2.0 * VALUE_WEIGHT * share)
         mlp_backward(weights, gradients, "critic", inputs, critic_hidden, error)
-    distance_P = comparison.log_ratio_PLE.abs().flatten(1).mean(1)
-    population.mark(~torch.isfinite(distance_P), NON_FINITE)
-    population.mark(distance_P > LARGEST_LOG_RATIO, EXPLODING)
-    population.mark(distribution.is_dead(weights, comparison), DEAD)
+    distance_P = comparison.log_ratio_PLE.abs().mean((1, 2))
+    population.farthest_P = torch.maximum(population.farthest_P, distance_P)
+    return distribution.is_dead(weights, comparison)

@@ -74,4 +74,3 @@ def best_actions(algorithm: str, sizes: Dimensions, output: Tensor) -> Tensor:
     if algorithm in ON_POLICY:
         return output
     return torch.tanh(output[..., : sizes.num_actions])
-

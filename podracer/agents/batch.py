@@ -40,8 +40,11 @@ class Batch(NamedTuple):
         inputs instead of having one each.
         """
         is_single = self.advantage_PCTE[0, 0].numel() == 1
+        only = int(cohorts[0]) if len(cohorts) == 1 else None
 
         def pick(tensor_PCTEx: Tensor) -> Tensor:
+            if only is not None:
+                return tensor_PCTEx[:, only]  # a view: nothing is copied
             picked = tensor_PCTEx.index_select(1, cohorts).flatten(1, 2)
             return picked.transpose(1, 2) if is_single else picked
 

@@ -108,7 +108,7 @@ def mlp(parameters: Parameters, name: str, inputs: Inputs) -> tuple[Tensor, Hidd
     add_bend_(first.view(P, L, E, -1), session_PLH, activation)
     second = torch.bmm(first, weight("hidden"))
     add_bend_(second[:, None], weight("bias2"), activation)
-    out_PXO = torch.bmm(second, weight("out")).add_(weight("bias3"))
+    out_PXO = _products(second, weight("out")).add_(weight("bias3"))
     return out_PXO.view(P, L, E, -1), Hidden(first, second)
 
 
@@ -122,21 +122,21 @@ def mlp_backward(
 ) -> None:
     """Write the gradients of an MLP's parameters, given those of its outputs."""
 
-    def write(part: str, value: Tensor) -> None:
-        gradients[f"{name}_{part}"].copy_(value)
+    def gradient(part: str) -> Tensor:
+        return gradients[f"{name}_{part}"]
 
     account_PLES = _given(inputs, name)
     P, L, E, S = account_PLES.shape
     output_PXO = output_PLEO.reshape(P, L * E, -1)
-    first_PXH, second_PXH = _hidden_backward(parameters, name, hidden, output_PXO)
-    torch.bmm(hidden.second.mT, output_PXO, out=gradients[f"{name}_out"])
-    write("bias3", output_PXO.sum(1, keepdim=True))
-    torch.bmm(hidden.first.mT, second_PXH, out=gradients[f"{name}_hidden"])
-    write("bias2", second_PXH.sum(1, keepdim=True))
-    torch.bmm(account_PLES.reshape(P, L * E, S).mT, first_PXH, out=gradients[f"{name}_account"])
-    session_PLH = first_PXH.view(P, L, E, -1).sum(2) if E > 1 else first_PXH
-    write("market", torch.matmul(inputs.market_LF.T, session_PLH))
-    write("bias1", session_PLH.sum(1, keepdim=True))
+    torch.bmm(hidden.second.mT, output_PXO, out=gradient("out"))
+    torch.sum(output_PXO, 1, keepdim=True, out=gradient("bias3"))
+    second_PXH, bias = _second_backward(parameters, name, hidden, output_PXO)
+    torch.bmm(hidden.first.mT, second_PXH, out=gradient("hidden"))
+    gradient("bias2").copy_(bias)
+    first_PXH, session_PLH = _first_backward(parameters, name, hidden, second_PXH, (L, E))
+    torch.bmm(account_PLES.reshape(P, L * E, S).mT, first_PXH, out=gradient("account"))
+    gradient("market").copy_(torch.matmul(inputs.market_LF.T, session_PLH))
+    torch.sum(session_PLH, 1, keepdim=True, out=gradient("bias1"))
 
 
 def account_gradient(
@@ -144,20 +144,39 @@ def account_gradient(
 ) -> Tensor:
     """Return the gradient of some of an MLP's own inputs (P, L, E, columns)."""
     P, L, E, _ = output_PLEO.shape
-    first_PXH, _ = _hidden_backward(parameters, name, hidden, output_PLEO.reshape(P, L * E, -1))
+    second, _ = _second_backward(parameters, name, hidden, output_PLEO.reshape(P, L * E, -1))
+    first, _ = _first_backward(parameters, name, hidden, second, (L, E))
     weight = parameters[f"{name}_account"][:, columns]
-    return torch.bmm(first_PXH, weight.mT).view(P, L, E, -1)
+    return torch.bmm(first, weight.mT).view(P, L, E, -1)
 
 
-def _hidden_backward(
+def _second_backward(
     parameters: Parameters, name: str, hidden: Hidden, output_PXO: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of what the first and the second hidden layer bend."""
+    """Return the gradients of what the second hidden layer bends (P, X, H) and of its bias."""
+    second = _products(output_PXO, parameters[f"{name}_out"].mT)
     activation = parameters.layout.activation
-    second = torch.bmm(output_PXO, parameters[f"{name}_out"].mT)
-    bend_backward_(second, hidden.second, activation)
-    first = torch.bmm(second, parameters[f"{name}_hidden"].mT)
-    return bend_backward_(first, hidden.first, activation), second
+    bias = bend_backward_(second[:, None], hidden.second[:, None], activation)
+    return second, bias
+
+
+def _first_backward(
+    parameters: Parameters, name: str, hidden: Hidden, second_PXH: Tensor, rows: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of what the first hidden layer bends (P, X, H), and of its rows (P, L, H)."""
+    first = torch.bmm(second_PXH, parameters[f"{name}_hidden"].mT)
+    shape = (len(first), *rows, first.shape[-1])
+    activation = parameters.layout.activation
+    return first, bend_backward_(first.view(shape), hidden.first.view(shape), activation)
+
+
+def _products(left_PXI: Tensor, right_PIO: Tensor) -> Tensor:
+    """Return the product of each agent; a value head's single column or row takes no matrix kernel."""
+    if right_PIO.shape[1] == 1:
+        return left_PXI * right_PIO
+    if right_PIO.shape[2] == 1:
+        return torch.linalg.vecdot(left_PXI, right_PIO.mT)[..., None]
+    return torch.bmm(left_PXI, right_PIO)
 
 
 def _num_head_scores(parameters: Parameters, inputs: Inputs) -> int:

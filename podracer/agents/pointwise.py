@@ -52,9 +52,14 @@ def _add_tanh(z_REH, bias_RH):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _tanh_backward(gradient_X, tanh_X):  # type: ignore[no-untyped-def]
-    for i in range(len(gradient_X)):
-        gradient_X[i] *= _f(1.0) - tanh_X[i] * tanh_X[i]
+def _tanh_backward(gradient_REH, tanh_REH, bias_RH):  # type: ignore[no-untyped-def]
+    for r in range(gradient_REH.shape[0]):
+        bias_H = bias_RH[r]
+        for e in range(gradient_REH.shape[1]):
+            gradient_H, tanh_H = gradient_REH[r, e], tanh_REH[r, e]
+            for h in range(len(bias_H)):
+                gradient_H[h] *= _f(1.0) - tanh_H[h] * tanh_H[h]
+                bias_H[h] += gradient_H[h]
 
 
 def add_bend_(z_PLEH: Tensor, bias_PLH: Tensor, activation: str) -> Tensor:
@@ -73,11 +78,24 @@ def add_bend_(z_PLEH: Tensor, bias_PLH: Tensor, activation: str) -> Tensor:
     return z_PLEH
 
 
-def bend_backward_(gradient: Tensor, bent: Tensor, activation: str) -> Tensor:
-    """Turn the gradient of what was bent into that of the sum before, in place; both contiguous."""
+def bend_backward_(gradient_PLEH: Tensor, bent_PLEH: Tensor, activation: str) -> Tensor:
+    """Turn the gradient of what was bent into that of the sum before, in place.
+
+    Args:
+        gradient_PLEH: contiguous.
+        bent_PLEH: contiguous.
+        activation: tanh or relu.
+
+    Returns:
+        The gradient of the bias (P, L, H).
+    """
+    if activation == "tanh" and not gradient_PLEH.is_cuda:
+        bias_PLH = gradient_PLEH.new_zeros(*gradient_PLEH.shape[:2], gradient_PLEH.shape[3])
+        rows = gradient_PLEH.flatten(0, 1), bent_PLEH.flatten(0, 1), bias_PLH.flatten(0, 1)
+        _tanh_backward(*(part.numpy() for part in rows))
+        return bias_PLH
     if activation == "relu":
-        return gradient.mul_(bent > 0)
-    if gradient.is_cuda:
-        return gradient.addcmul_(gradient, bent.square(), value=-1)
-    _tanh_backward(gradient.flatten().numpy(), bent.flatten().numpy())
-    return gradient
+        gradient_PLEH.mul_(bent_PLEH > 0)
+    else:
+        gradient_PLEH.addcmul_(gradient_PLEH, bent_PLEH.square(), value=-1)
+    return gradient_PLEH.sum(2)

@@ -13,13 +13,16 @@ from podracer.agents.parameters import Layout, Parameters
 
 CAUSES = ("", "non-finite loss", "exploding ratio", "dead policy")
 NON_FINITE, EXPLODING, DEAD = 1, 2, 3
+# A policy e^10 times likelier or less likely, on average, than the one that acted can't learn from it.
+LARGEST_DISTANCE = 10.0
 
 
 class Population:
     """The learning state of P agents.
 
-    An agent that fails keeps its weights and moments and is passed over from then on; the others'
-    bits do not depend on it. Nothing here waits for the device; `podracer.pods` asks once a rollout.
+    The others' bits do not depend on an agent that fails. What may have gone wrong is noted at every
+    step and judged once a rollout, so that nothing waits for the device in between; a failed agent is
+    passed over from then on.
 
     Attributes:
         weights: by layer, (P, …).
@@ -30,6 +33,8 @@ class Population:
         steps_PG: Adam's, of each group.
         active_P: who has not failed.
         cause_P: index into `CAUSES`.
+        longest_P: largest norm of a gradient since the last judgement; nan if one was.
+        farthest_P: largest mean distance of the policy from the one that acted, since then.
     """
 
     def __init__(
@@ -55,6 +60,8 @@ class Population:
         self.steps_PG = weights_PW.new_zeros(len(weights_PW), len(groups))
         self.active_P = torch.ones(len(weights_PW), dtype=torch.bool, device=weights_PW.device)
         self.cause_P = torch.zeros(len(weights_PW), dtype=torch.int64, device=weights_PW.device)
+        self.longest_P = weights_PW.new_zeros(len(weights_PW))
+        self.farthest_P = weights_PW.new_zeros(len(weights_PW))
         self._spans = {name: layout.span(*begins) for name, begins in groups.items()}
         self._group = {name: number for number, name in enumerate(groups)}
 
@@ -62,14 +69,27 @@ class Population:
         """P."""
         return len(self.active_P)
 
-    def mark(self, is_failed_P: Tensor, cause: int) -> None:
-        """Pass over some agents from now on; the first cause of each is kept."""
+    def judge(self, is_dead_P: Tensor | None = None) -> None:
+        """Pass over agents that have failed, from now on; the first cause of each is kept.
+
+        Args:
+            is_dead_P: whose policy explores no more.
+        """
+        farthest_P = self.farthest_P
+        self._mark(~torch.isfinite(self.longest_P + farthest_P), NON_FINITE)
+        self._mark(farthest_P > LARGEST_DISTANCE, EXPLODING)
+        if is_dead_P is not None:
+            self._mark(is_dead_P, DEAD)
+        self.longest_P = torch.zeros_like(farthest_P)
+        self.farthest_P = torch.zeros_like(farthest_P)
+
+    def _mark(self, is_failed_P: Tensor, cause: int) -> None:
         fails_P = is_failed_P & self.active_P
         self.cause_P.masked_fill_(fails_P, cause)
         self.active_P &= ~fails_P
 
     def step(self, group: str, learning_rate_P: Tensor, max_norm: float | None = None) -> None:
-        """Move a group of weights against its gradient; an agent whose gradient is not finite fails.
+        """Move a group of weights against its gradient.
 
         Args:
             group: of weights.
@@ -79,10 +99,10 @@ class Population:
         span = self._spans[group]
         gradient_PW = self.gradients.flat_PW[:, span]
         norm_P = gradient_PW.norm(dim=1)
-        self.mark(~torch.isfinite(norm_P), NON_FINITE)
-        divisor_P = torch.ones_like(norm_P)
-        if max_norm is not None:
-            divisor_P = (norm_P / max_norm).clamp(min=1.0)
+        self.longest_P = torch.maximum(self.longest_P, norm_P)
+        divisor_P = (
+            torch.ones_like(norm_P) if max_norm is None else (norm_P / max_norm).clamp_(min=1.0)
+        )
         moments = Moments(
             self.mean_PW[:, span], self.square_PW[:, span], self.steps_PG[:, self._group[group]]
         )

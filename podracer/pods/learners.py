@@ -186,6 +186,7 @@ class OffPolicyLearner:
         while self._num_updates < int(self._num_steps * self._settings.updates_per_step):
             self._num_updates += 1
             self._update(agents)
+        self._population.judge()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return what a resumed training needs beside the population and the replay's file."""

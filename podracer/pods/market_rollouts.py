@@ -113,12 +113,16 @@ class MarketRollouts:
         outputs, actions = [], []
         account = self._no_account()
         speed_E = self._speeds(agents)
+        asset_TCAK, market_TCF, _ = self.inputs(session_CT.T, None)
         for t in range(T):
-            account[:, :, t] = self._account()
-            output, _ = actor(agents.weights, self.inputs(session_CT[:, t], account[:, :, t]))
+            now = self._account()
+            account[:, :, t] = now
+            output, _ = actor(agents.weights, Inputs(asset_TCAK[t], market_TCF[t], now))
             outputs.append(output[:, :, None])
-            now = noise[:, :, t : t + 1]
-            actions.append(agents.exploration.draw(outputs[-1], now, agents.weights, agents.steps))
+            drawn = noise[:, :, t : t + 1]
+            actions.append(
+                agents.exploration.draw(outputs[-1], drawn, agents.weights, agents.steps)
+            )
             wanted_TAE = self._wanted(actions[-1], session_CT[:, t : t + 1], agents.hyper["gain"])
             self._trade(t, wanted_TAE[0], speed_E, earnings)
         account[:, :, T] = self._account()

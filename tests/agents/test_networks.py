@@ -115,7 +115,10 @@ def test_each_row_gets_its_own_bias_and_gradients_follow_the_bend(activation):
     with torch.no_grad():
         bent = add_bend_(z.clone(), bias, activation)
         assert torch.allclose(bent, bend(z + bias[:, :, None]), atol=1e-6)
-        gradient = bend_backward_(torch.ones_like(bent), bent, activation)
-    leaf = z.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(bend(leaf + bias[:, :, None]).sum(), leaf)
+        gradient = numbers(2, 3, 4, 5, seed=2)
+        by_bias = bend_backward_(gradient, bent, activation)
+    leaf, bias_leaf = z.clone().requires_grad_(), bias.clone().requires_grad_()
+    out = (bend(leaf + bias_leaf[:, :, None]) * numbers(2, 3, 4, 5, seed=2)).sum()
+    expected, expected_bias = torch.autograd.grad(out, (leaf, bias_leaf))
     assert torch.allclose(gradient, expected, atol=1e-5)
+    assert torch.allclose(by_bias, expected_bias, atol=1e-5)

@@ -128,6 +128,7 @@ def test_a_poisoned_agent_is_marked_and_its_neighbours_keep_their_bits(name):
             learnt.weights["mlp_bias1"][2] = torch.nan
         for _ in range(2):
             learn(name, learnt, target, s)
+        learnt.judge()
         results.append(learnt)
     healthy, sick = results
     assert healthy.active_P.tolist() == [True] * 4

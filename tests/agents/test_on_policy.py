@@ -207,7 +207,8 @@ def test_agents_that_have_gone_too_far_or_explore_no_more_are_marked_with_the_ca
     part = made.minibatch(torch.arange(4))
     with torch.no_grad():
         seen = inputs_of(part.session_CT, part.account_PCTES)
-        write_gradients(learnt, distribution(CONTINUOUS), ppo.OBJECTIVE, seen, part)
+        dead = write_gradients(learnt, distribution(CONTINUOUS), ppo.OBJECTIVE, seen, part)
+    learnt.judge(dead)
     assert learnt.cause_P.tolist() == [2, 0, 2, 0]
     learnt = population("ppo", num_agents=2)
     learnt.weights["log_std"][0] = -11.0
@@ -217,5 +218,6 @@ def test_agents_that_have_gone_too_far_or_explore_no_more_are_marked_with_the_ca
     ).minibatch(torch.arange(4))
     with torch.no_grad():
         seen = inputs_of(made.session_CT, made.account_PCTES)
-        write_gradients(learnt, distribution(CONTINUOUS), ppo.OBJECTIVE, seen, made)
+        dead = write_gradients(learnt, distribution(CONTINUOUS), ppo.OBJECTIVE, seen, made)
+    learnt.judge(dead)
     assert learnt.cause_P.tolist() == [3, 0]

@@ -5,7 +5,7 @@ import torch
 
 from podracer.agents import checkpoint
 from podracer.agents.adam import Moments, adam_step
-from podracer.agents.population import NON_FINITE
+from podracer.agents.population import DEAD, EXPLODING, NON_FINITE
 from podracer.errors import CheckpointError
 from tests.agents.populations import numbers, population
 
@@ -58,15 +58,21 @@ def test_a_group_moves_alone_and_long_gradients_are_shortened():
 
 def test_an_agent_whose_gradient_is_not_finite_is_passed_over_and_keeps_the_first_cause():
     learnt = population("ppo")
-    before = learnt.weights.flat_PW.clone()
     learnt.gradients.flat_PW.fill_(0.1)
     learnt.gradients.flat_PW[1, 3] = torch.inf
     learnt.step("policy", torch.full((3,), 1e-3))
+    learnt.judge()
     assert learnt.cause_P.tolist() == [0, NON_FINITE, 0]
-    assert torch.equal(learnt.weights.flat_PW[1], before[1])
-    assert not torch.equal(learnt.weights.flat_PW[2], before[2])
-    learnt.mark(torch.tensor([False, True, True]), 2)
-    assert learnt.cause_P.tolist() == [0, NON_FINITE, 2]
+    before = learnt.weights.flat_PW.clone()
+    learnt.gradients.flat_PW.fill_(0.1)
+    learnt.step("policy", torch.full((3,), 1e-3))
+    moved_P = (learnt.weights.flat_PW != before).any(1) & before.isfinite().all(1)
+    assert moved_P.tolist() == [True, False, True]
+    learnt.farthest_P = torch.tensor([0.0, 20.0, 20.0])
+    learnt.judge(torch.tensor([False, False, True]))
+    assert learnt.cause_P.tolist() == [0, NON_FINITE, EXPLODING]
+    learnt.judge(torch.tensor([True, False, True]))
+    assert learnt.cause_P.tolist() == [DEAD, NON_FINITE, EXPLODING]
 
 
 def test_checkpoints_round_trip_and_refuse_damage(tmp_path):

@@ -1,0 +1,162 @@
+"""The market and the environment that pods and their peers are timed on.
+
+30 stocks, 2,500 sessions, 9 market features a stock, FinRL's 301-wide observation, orders as fractions
+of equity. Peers get our environment behind their own interface, with the whole observation written.
+
+Shapes: N accounts, A assets, O columns of an observation.
+"""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import VecEnv
+
+from podracer.agents.settings import Hyperparameters, NetworkSettings
+from podracer.envs.observation import decision, observe
+from podracer.envs.settings import ActionSettings, EnvSettings
+from podracer.envs.tables import price_tables
+from podracer.envs.trading import TradingEnv
+from podracer.market.market import Market
+from podracer.market.scaling import fit_scaler
+from podracer.market.synthetic import PlantedSettings, planted_market
+from podracer.market.windows import Window
+from podracer.pods.market_rollouts import MarketRollouts
+from podracer.pods.settings import PodSettings
+from podracer.pods.spec import AgentSpec, PopulationSpec
+from podracer.pods.trainer import Trainer
+
+A, SESSIONS = 30, 2500
+WINDOW = Window("train", 0, SESSIONS)
+REWARD_SCALE = 100.0
+SETTINGS = EnvSettings(
+    action=ActionSettings(mode="notional"),
+    rewards={"log_return": {}},
+    observations={"cash": {}, "holdings": {}, "market_features": {}},
+)
+
+
+def indicators_market() -> Market:
+    """Made-up prices with nine indicators of each stock as market features."""
+    market = planted_market(PlantedSettings(num_sessions=SESSIONS, num_assets=A))
+    rng = np.random.default_rng(1)
+    features_DF = rng.normal(size=(SESSIONS, 9 * A)).astype(np.float32)
+    meta = market.meta | {"market_features": [f"f{k}" for k in range(9 * A)]}
+    return replace(market, market_features_DF=features_DF, meta=meta)
+
+
+def pod(
+    market: Market,
+    num_agents: int,
+    settings: PodSettings,
+    hyperparameters: Hyperparameters | None = None,
+) -> Trainer:
+    """A population on the market."""
+    env = SETTINGS
+    rollouts = MarketRollouts(
+        observe(market, fit_scaler(market.market_features_DF, WINDOW), env),
+        price_tables(market, env),
+        env,
+        settings,
+        WINDOW,
+        num_agents,
+    )
+    given = hyperparameters or Hyperparameters(learning_rate=3e-4, discount=0.99)
+    spec = PopulationSpec(
+        name="pod",
+        seed=1,
+        agents=tuple(AgentSpec(name=f"a{i}", hyperparameters=given) for i in range(num_agents)),
+        settings=settings,
+        folder=Path(tempfile.mkdtemp()),
+    )
+    return Trainer(spec, rollouts)
+
+
+def network(width: int, *, is_off_policy: bool = False) -> NetworkSettings:
+    """Two layers of a width for actor and critic."""
+    activation = "relu" if is_off_policy else "tanh"
+    return NetworkSettings(head=False, mlp_hidden=width, critic_hidden=width, activation=activation)
+
+
+class PeerEnv:
+    """N accounts in cohorts that share their sessions, with whole observations; restarts together."""
+
+    def __init__(self, market: Market, cohorts: int, envs_per_cohort: int, horizon: int) -> None:
+        self.num_envs = cohorts * envs_per_cohort
+        self._tables = price_tables(market, SETTINGS)
+        self._env = TradingEnv(self._tables, SETTINGS, SESSIONS, cohorts, envs_per_cohort)
+        self._shape = (cohorts, envs_per_cohort)
+        self._horizon = horizon
+        scaler = fit_scaler(market.market_features_DF, WINDOW)
+        self._observations = observe(market, scaler, SETTINGS)
+        self._market_DF = self._observations.market_DF.numpy()
+        self._rng = np.random.default_rng(0)
+        self.width = 1 + A + self._market_DF.shape[1]
+
+    def reset(self) -> np.ndarray:
+        """Begin at random sessions; returns (N, O)."""
+        cohorts, size = self._shape
+        start = self._rng.integers(0, SESSIONS - self._horizon - 1, cohorts)
+        weights_AE = np.repeat(self._rng.dirichlet(np.ones(A), cohorts).T, size, axis=1)
+        self._env.reset(start, weights_AE)
+        self._left = self._horizon
+        self._worth_N = self._env.equity_E
+        return self._seen()
+
+    def step(self, action_NA: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+        """Trade one session; returns observations (N, O), rewards (N,) and whether all are done."""
+        orders_AN = np.ascontiguousarray(np.clip(action_NA, -1, 1).T, dtype=np.float32)
+        self._env.step(decision(orders_AN, np.ones(self.num_envs), SETTINGS))
+        reward_N = REWARD_SCALE * np.log(self._env.equity_E / self._worth_N)
+        self._worth_N = self._env.equity_E
+        self._left -= 1
+        done = self._left == 0
+        return self.reset() if done else self._seen(), reward_N.astype(np.float32), done
+
+    def _seen(self) -> np.ndarray:
+        account_NS = self._observations.account(self._env.weights_AE()).numpy()
+        rows_NF = np.repeat(self._market_DF[self._env.session_B], self._shape[1], axis=0)
+        return np.concatenate([account_NS, rows_NF], axis=1)
+
+
+class StableBaselinesEnv(VecEnv):
+    """The same behind Stable-Baselines3's interface."""
+
+    def __init__(self, env: PeerEnv) -> None:
+        observation = spaces.Box(-np.inf, np.inf, (env.width,))
+        super().__init__(env.num_envs, observation, spaces.Box(-1, 1, (A,)))
+        self._env = env
+        self._infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
+
+    def reset(self) -> np.ndarray:
+        """Begin."""
+        return self._env.reset()
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Keep the actions."""
+        self._actions = actions
+
+    def step_wait(self) -> Any:
+        """Trade."""
+        seen, reward, done = self._env.step(self._actions)
+        return seen, reward, np.full(self.num_envs, done), self._infos
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Nothing of interest."""
+        return [None] * self.num_envs
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Nothing to set."""
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> Any:
+        """Nothing to call."""
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        """It is not."""
+        return [False] * self.num_envs
