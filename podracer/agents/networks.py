@@ -135,7 +135,8 @@ def mlp_backward(
     gradient("bias2").copy_(bias)
     first_PXH, session_PLH = _first_backward(parameters, name, hidden, second_PXH, (L, E))
     torch.bmm(account_PLES.reshape(P, L * E, S).mT, first_PXH, out=gradient("account"))
-    gradient("market").copy_(torch.matmul(inputs.market_LF.T, session_PLH))
+    market_PFL = inputs.market_LF.T.expand(P, -1, -1)
+    torch.bmm(market_PFL, session_PLH, out=gradient("market"))
     torch.sum(session_PLH, 1, keepdim=True, out=gradient("bias1"))
 
 

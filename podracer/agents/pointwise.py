@@ -52,6 +52,16 @@ def _add_tanh(z_REH, bias_RH):  # type: ignore[no-untyped-def]
 
 
 @_compiled
+def _add_relu(z_REH, bias_RH):  # type: ignore[no-untyped-def]
+    for r in range(z_REH.shape[0]):
+        for e in range(z_REH.shape[1]):
+            z_H, bias_H = z_REH[r, e], bias_RH[r]
+            for h in range(len(z_H)):
+                z = z_H[h] + bias_H[h]
+                z_H[h] = _f(0.0) if z < _f(0.0) else z
+
+
+@_compiled
 def _tanh_backward(gradient_REH, tanh_REH, bias_RH):  # type: ignore[no-untyped-def]
     for r in range(gradient_REH.shape[0]):
         bias_H = bias_RH[r]
@@ -62,6 +72,21 @@ def _tanh_backward(gradient_REH, tanh_REH, bias_RH):  # type: ignore[no-untyped-
                 bias_H[h] += gradient_H[h]
 
 
+@_compiled
+def _relu_backward(gradient_REH, relu_REH, bias_RH):  # type: ignore[no-untyped-def]
+    for r in range(gradient_REH.shape[0]):
+        bias_H = bias_RH[r]
+        for e in range(gradient_REH.shape[1]):
+            gradient_H, relu_H = gradient_REH[r, e], relu_REH[r, e]
+            for h in range(len(bias_H)):
+                gradient_H[h] = gradient_H[h] if relu_H[h] > _f(0.0) else _f(0.0)
+                bias_H[h] += gradient_H[h]
+
+
+_FORWARD = {"tanh": _add_tanh, "relu": _add_relu}
+_BACKWARD = {"tanh": _tanh_backward, "relu": _relu_backward}
+
+
 def add_bend_(z_PLEH: Tensor, bias_PLH: Tensor, activation: str) -> Tensor:
     """Add a bias to each row of environments and bend the sum, in place.
 
@@ -70,11 +95,11 @@ def add_bend_(z_PLEH: Tensor, bias_PLH: Tensor, activation: str) -> Tensor:
         bias_PLH: shared by the environments of a row.
         activation: tanh or relu.
     """
-    if activation == "relu":
-        return z_PLEH.add_(bias_PLH[:, :, None]).relu_()
     if z_PLEH.is_cuda or torch.is_grad_enabled():
-        return z_PLEH.add_(bias_PLH[:, :, None]).tanh_()
-    _add_tanh(z_PLEH.flatten(0, 1).numpy(), bias_PLH.flatten(0, 1).contiguous().numpy())
+        z_PLEH.add_(bias_PLH[:, :, None])
+        return z_PLEH.tanh_() if activation == "tanh" else z_PLEH.relu_()
+    rows = z_PLEH.flatten(0, 1), bias_PLH.flatten(0, 1).contiguous()
+    _FORWARD[activation](*(part.numpy() for part in rows))
     return z_PLEH
 
 
@@ -89,13 +114,10 @@ def bend_backward_(gradient_PLEH: Tensor, bent_PLEH: Tensor, activation: str) ->
     Returns:
         The gradient of the bias (P, L, H).
     """
-    if activation == "tanh" and not gradient_PLEH.is_cuda:
-        bias_PLH = gradient_PLEH.new_zeros(*gradient_PLEH.shape[:2], gradient_PLEH.shape[3])
-        rows = gradient_PLEH.flatten(0, 1), bent_PLEH.flatten(0, 1), bias_PLH.flatten(0, 1)
-        _tanh_backward(*(part.numpy() for part in rows))
-        return bias_PLH
-    if activation == "relu":
-        gradient_PLEH.mul_(bent_PLEH > 0)
-    else:
-        gradient_PLEH.addcmul_(gradient_PLEH, bent_PLEH.square(), value=-1)
-    return gradient_PLEH.sum(2)
+    if gradient_PLEH.is_cuda:
+        slope = 1.0 - bent_PLEH.square() if activation == "tanh" else bent_PLEH > 0
+        return gradient_PLEH.mul_(slope).sum(2)
+    bias_PLH = gradient_PLEH.new_zeros(*gradient_PLEH.shape[:2], gradient_PLEH.shape[3])
+    rows = gradient_PLEH.flatten(0, 1), bent_PLEH.flatten(0, 1), bias_PLH.flatten(0, 1)
+    _BACKWARD[activation](*(part.numpy() for part in rows))
+    return bias_PLH

@@ -166,21 +166,21 @@ class OffPolicyLearner:
         flat_PW = population.weights.flat_PW
         self._target = Parameters(flat_PW.clone(), population.weights.layout)
         sizes = rollouts.sizes
-        self._replay = Replay(
-            settings.replay,
+        shape = (
             len(population),
+            settings.envs_per_cohort if rollouts.has_cohorts else 1,
             sizes.num_account_inputs if population.weights.reads_account else 0,
             sizes.num_actions,
-            rollouts.steps * settings.checkpoint_every,
-            path,
         )
+        spare_steps = rollouts.steps * settings.checkpoint_every
+        self._replay = Replay(settings.replay, shape, spare_steps, path)
         self._num_updates = 0
         self._num_steps = 0
 
     def learn(self, experience: Experience, agents: Explorers) -> None:
         """Remember a rollout; once there is enough to draw from, update."""
-        self._replay.add(_transitions(experience))
-        if self._replay.count < max(self._settings.warmup_steps, self._settings.batch_size):
+        self._replay.add(_transitions(experience, self._rollouts.has_cohorts))
+        if len(self._replay) < max(self._settings.warmup_steps, self._settings.batch_size):
             return
         self._num_steps += self._rollouts.steps
         while self._num_updates < int(self._num_steps * self._settings.updates_per_step):
@@ -224,35 +224,43 @@ class OffPolicyLearner:
             sac.learn(population, target, agents.exploration, sample, noise[0], noise[1])
 
     def _sample(self, drawn: Transitions) -> Sample:
-        """Return transitions as networks see them: on a market each has a session of its own."""
-        rows = 2 if self._rollouts.has_cohorts else 1
+        """Return transitions as networks see them: without a market they share one row."""
 
-        def arranged(tensor_PX: Tensor) -> Tensor:
-            return tensor_PX.unsqueeze(rows)
+        def arranged(tensor_PLEx: Tensor) -> Tensor:
+            return tensor_PLEx if self._rollouts.has_cohorts else tensor_PLEx.transpose(1, 2)
 
         inputs = self._rollouts.inputs
         return Sample(
-            inputs(drawn.session_X, arranged(drawn.account_PXS)),
-            arranged(drawn.action_PXN),
-            arranged(drawn.reward_PX),
-            inputs(drawn.session_X + 1, arranged(drawn.next_account_PXS)),
-            arranged(drawn.goes_on_PX),
+            inputs(drawn.session_L, arranged(drawn.account_PLES)),
+            arranged(drawn.action_PLEN),
+            arranged(drawn.reward_PLE),
+            inputs(drawn.session_L + 1, arranged(drawn.next_account_PLES)),
+            arranged(drawn.goes_on_PLE),
         )
 
 
-def _transitions(lived: Experience) -> Transitions:
-    """Return the decisions of a rollout one after the other: (P, C, T, E) becomes (P, X)."""
+def _transitions(lived: Experience, has_cohorts: bool) -> Transitions:
+    """Return the decisions of a rollout, session by session: (P, C, T, E) becomes (P, C·T, E).
+
+    Without a market each account is a session of its own: (P, C·T·E, 1).
+    """
+
+    def each(tensor_PCTEx: Tensor) -> Tensor:
+        if has_cohorts:
+            return tensor_PCTEx.flatten(1, 2)
+        return tensor_PCTEx.flatten(1, 3)[:, :, None]
+
     account = lived.account_PCUES
     if account is None:
-        account = lived.reward_PCTE.new_zeros(*lived.reward_PCTE.shape, 0)
-        account = torch.cat([account, account[:, :, -1:]], dim=2)
+        P, C, T, E = lived.reward_PCTE.shape
+        account = lived.reward_PCTE.new_zeros(P, C, T + 1, E, 0)
     after = account[:, :, 1:] if lived.final_PCTES is None else lived.final_PCTES
-    session_CTE = lived.session_CT[:, :, None].expand(lived.reward_PCTE.shape[1:])
+    num_accounts = 1 if has_cohorts else lived.reward_PCTE.shape[3]
     return Transitions(
-        session_CTE.flatten(),
-        account[:, :, :-1].flatten(1, 3),
-        lived.action_PCTEN.flatten(1, 3),
-        lived.reward_PCTE.flatten(1, 3),
-        after.flatten(1, 3),
-        lived.is_worth_PCTE.flatten(1, 3),
+        lived.session_CT.flatten().repeat_interleave(num_accounts),
+        each(account[:, :, :-1]),
+        each(lived.action_PCTEN),
+        each(lived.reward_PCTE),
+        each(after),
+        each(lived.is_worth_PCTE),
     )

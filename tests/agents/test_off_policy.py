@@ -190,43 +190,47 @@ def test_random_choices_become_rarer_and_the_rest_are_best():
                 assert share == pytest.approx(1 - chances[p] * 2 / 3, abs=0.015)
 
 
-def transitions(start, number, num_agents=2):
-    """Transitions whose contents tell which one it is."""
+def transitions(start, number, num_agents=2, num_accounts=2):
+    """Sessions whose contents tell which one, which agent and which account it is."""
     which = torch.arange(start, start + number).float()
-    each = which + 1000.0 * torch.arange(num_agents)[:, None]
+    each = which[:, None] + 0.25 * torch.arange(num_accounts)
+    each = each + 1000.0 * torch.arange(num_agents)[:, None, None]
     return Transitions(
         which.long(),
-        each[..., None].repeat(1, 1, 3),
-        -each[..., None].repeat(1, 1, 2),
+        each[..., None].repeat(1, 1, 1, 3),
+        -each[..., None].repeat(1, 1, 1, 2),
         2 * each,
-        each[..., None].repeat(1, 1, 3) + 0.5,
-        torch.ones_like(each),
+        each[..., None].repeat(1, 1, 1, 3) + 0.5,
+        1 / (1 + each),
     )
 
 
+SMALL = ReplaySettings(capacity_steps=40, batch_size=4)
+
+
 def test_a_replay_forgets_the_oldest_and_gives_back_what_it_was_given():
-    replay = Replay(ReplaySettings(capacity_steps=20, batch_size=4), 2, 3, 2, spare=6)
+    replay = Replay(SMALL, (2, 2, 3, 2), spare_steps=12)
     for start in range(0, 60, 6):
         replay.add(transitions(start, 6))
-        drawn = replay.draw(500, torch.Generator().manual_seed(start))
+        drawn = replay.draw(1_000, torch.Generator().manual_seed(start))
         newest = start + 6
-        assert set(drawn.session_X.tolist()) == set(range(max(0, newest - 20), newest))
-        assert len(replay) == min(newest, 20)
-        x = drawn.session_X.float()
-        assert torch.equal(drawn.account_PXS[1], (x + 1000)[:, None].repeat(1, 3))
-        assert torch.equal(drawn.action_PXN[0], -x[:, None].repeat(1, 2))
-        assert torch.equal(drawn.reward_PX[1], 2 * (x + 1000))
-        assert torch.equal(drawn.next_account_PXS[0], x[:, None].repeat(1, 3) + 0.5)
-        assert torch.equal(drawn.goes_on_PX, torch.ones(2, 500))
+        assert len(drawn.session_L) == 500
+        assert set(drawn.session_L.tolist()) == set(range(max(0, newest - 20), newest))
+        assert len(replay) == 2 * min(newest, 20)
+        for p, e in np.ndindex(2, 2):
+            x = drawn.session_L.float() + 0.25 * e + 1000 * p
+            assert torch.equal(drawn.account_PLES[p, :, e], x[:, None].repeat(1, 3))
+            assert torch.equal(drawn.action_PLEN[p, :, e], -x[:, None].repeat(1, 2))
+            assert torch.equal(drawn.reward_PLE[p, :, e], 2 * x)
+            assert torch.equal(drawn.next_account_PLES[p, :, e], x[:, None].repeat(1, 3) + 0.5)
+            assert torch.equal(drawn.goes_on_PLE[p, :, e], 1 / (1 + x))
 
 
 def test_a_replay_in_a_file_outlives_its_process_and_what_came_after_the_checkpoint(tmp_path):
-    settings = ReplaySettings(capacity_steps=20, batch_size=4)
-
     def opened(path):
-        return Replay(settings, 2, 3, 2, spare=12, path=path)
+        return Replay(SMALL, (2, 2, 3, 2), spare_steps=24, path=path)
 
-    undisturbed = Replay(settings, 2, 3, 2, spare=12)
+    undisturbed = opened(None)
     killed = opened(tmp_path / "replay.bin")
     assert not killed.is_kept
     for start in range(0, 60, 6):
@@ -248,10 +252,12 @@ def test_a_replay_in_a_file_outlives_its_process_and_what_came_after_the_checkpo
 
 
 def test_a_replay_that_memory_cannot_hold_is_refused_and_a_smaller_one_is_cut_to_it():
-    cut = Replay(ReplaySettings(capacity_steps=10**6, capacity_mb=1, batch_size=8), 8, 31, 30, 64)
-    # 94 numbers of 4 bytes for each of 8 agents: 348 transitions in a MiB, 64 of them spare.
-    assert cut.capacity == 348 - 64
+    settings = ReplaySettings(capacity_steps=10**6, capacity_mb=1, batch_size=8)
+    cut = Replay(settings, (8, 2, 31, 30), spare_steps=64)
+    # 94 numbers of 4 bytes for 2 accounts of 8 agents: 174 sessions in a MiB, 32 of them spare.
+    assert cut.capacity == 174 - 32
+    settings = ReplaySettings(capacity_mb=1, batch_size=512)
     with pytest.raises(
         ConfigError, match=r"pod\.replay\.capacity_mb: 1 MiB hold fewer than the 512"
     ):
-        Replay(ReplaySettings(capacity_mb=1, batch_size=512), 8, 31, 30, 64)
+        Replay(settings, (8, 2, 31, 30), 64)

@@ -78,25 +78,145 @@ def trainer(pod_spec):
     return Trainer(pod_spec, rollouts)
 
 
-@pytest.mark.parametrize(
-    "network",
-    [NetworkSettings(), NetworkSettings(head_hidden=4, mlp_hidden=8, critic_hidden=8)],
-)
-def test_a_resumed_training_has_the_same_bits_as_an_undisturbed_one(market, tmp_path, network):
-    undisturbed = trainer(spec(market, tmp_path, network=network))
-    for _ in range(4):
+FULL = NetworkSettings(head_hidden=4, mlp_hidden=8, critic_hidden=8)
+DISCRETE = EnvSettings(action={"mode": "discrete"})
+REPLAY = {"warmup_steps": 100, "batch_size": 16, "updates_per_step": 0.1, "capacity_steps": 150}
+ALGORITHMS = [
+    ("ppo", NetworkSettings(), EnvSettings()),
+    ("ppo", FULL, EnvSettings()),
+    ("ppo", FULL, DISCRETE),
+    ("a2c", FULL, EnvSettings()),
+    ("ddpg", FULL, EnvSettings()),
+    ("td3", FULL, EnvSettings()),
+    ("sac", FULL, EnvSettings()),
+    ("sac", NetworkSettings(critic_hidden=8), EnvSettings()),
+    ("dqn", FULL, DISCRETE),
+]
+each_algorithm = pytest.mark.parametrize(("algorithm", "network", "env"), ALGORITHMS)
+
+
+def learning(market, folder, algorithm, network, env, num_agents=4, **settings):
+    """A pod of any algorithm, in a folder of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {"replay": REPLAY} | settings
+    made = spec(market, folder, num_agents, algorithm=algorithm, network=network, **settings)
+    return made.model_copy(update={"env": env})
+
+
+@each_algorithm
+def test_a_resumed_training_has_the_same_bits_as_an_undisturbed_one(
+    market, tmp_path, algorithm, network, env
+):
+    kind = algorithm, network, env
+    undisturbed = trainer(learning(market, tmp_path / "undisturbed", *kind))
+    for _ in range(6):
         undisturbed.iterate()
-    first = trainer(spec(market, tmp_path, network=network))
-    first.iterate()
-    first.iterate()
-    checkpoint.save(tmp_path / "state", *first.state())
-    second = trainer(spec(market, tmp_path, network=network))
+    killed = trainer(learning(market, tmp_path / "killed", *kind))
+    for _ in range(3):
+        killed.iterate()
+    checkpoint.save(tmp_path / "state", *killed.state())
+    killed.iterate()  # work that is lost
+    second = trainer(learning(market, tmp_path / "killed", *kind))
     second.restore(*checkpoint.load(tmp_path / "state"))
-    second.iterate()
-    second.iterate()
+    for _ in range(3):
+        second.iterate()
     assert second.steps == undisturbed.steps
-    assert torch.equal(second.population.weights.flat_PW, undisturbed.population.weights.flat_PW)
-    assert torch.equal(second.population.square_PW, undisturbed.population.square_PW)
+    for name, tensor in undisturbed.state()[0].items():
+        assert torch.equal(tensor, second.state()[0][name]), name
+
+
+@each_algorithm
+def test_a_population_is_its_agents_one_by_one(market, tmp_path, algorithm, network, env):
+    """In the pod's first updates; sums of another order (one agent, another path) leave 1e-6."""
+    kind = algorithm, network, env
+    together = trainer(learning(market, tmp_path / "together", *kind))
+    for _ in range(2):
+        together.iterate()
+    for p in range(4):
+        alone_spec = learning(market, tmp_path / str(p), *kind)
+        alone = trainer(alone_spec.model_copy(update={"agents": alone_spec.agents[p : p + 1]}))
+        for _ in range(2):
+            alone.iterate()
+        found, expected = (
+            alone.population.weights.flat_PW[0],
+            together.population.weights.flat_PW[p],
+        )
+        assert torch.allclose(found, expected, atol=1e-5), (p, (found - expected).abs().max())
+
+
+@each_algorithm
+def test_a_pod_of_any_algorithm_leaves_agents_that_act_from_their_checkpoints(
+    market, tmp_path, algorithm, network, env
+):
+    chosen = learning(market, tmp_path / "pod", algorithm, network, env, num_agents=2)
+    result = pod.train(chosen)
+    assert not list((tmp_path / "pod").glob("state*"))
+    assert all(a.failure is None for a in result.agents)
+    opened = open_market(market)
+    agents = load_agents([result.agents[1].checkpoint])
+    again = rollout(agents.policy(opened), opened, WINDOWS.selection, env)
+    assert np.array_equal(again.returns_RE[:, 0], result.agents[1].selection_returns_R)
+    both = load_agents([a.checkpoint for a in result.agents])
+    assert backtest(opened, WINDOWS, env, both, agents, seed=1).names[0] == "champion"
+    sizes = agents.acting.sizes
+    row = np.concatenate(
+        [
+            np.eye(1, 1 + sizes.num_assets)[0],
+            np.zeros(sizes.num_assets * sizes.num_asset_features),
+            np.zeros(sizes.num_market_features),
+        ]
+    )
+    desired = agents.desired_weights(row[None])
+    assert desired.shape == (1, sizes.num_assets)
+    assert bool((desired >= 0).all())
+
+
+@pytest.mark.parametrize("algorithm", ["td3", "dqn"])
+def test_a_pod_killed_in_the_middle_of_a_replay_ends_as_an_undisturbed_one(
+    market, tmp_path, algorithm
+):
+    env = DISCRETE if algorithm == "dqn" else EnvSettings()
+    kind = {"steps": 4_000, "checkpoint_every": 3}
+    undisturbed = pod.train(learning(market, tmp_path / "a", algorithm, FULL, env, **kind))
+    killed = learning(market, tmp_path / "b", algorithm, FULL, env, **kind)
+    workers = pools.Workers(1)
+    try:
+        pool = pools.ProcessPool(workers)
+        pool.submit(killed)
+        while not (tmp_path / "b" / "state.json").exists():
+            time.sleep(0.01)
+        (worker,) = workers._all[-1]._processes.values()
+        os.kill(worker.pid, signal.SIGKILL)
+        survived = pool.next_finished()
+    finally:
+        workers.close()
+    assert [a.weights_hash for a in survived.agents] == [a.weights_hash for a in undisturbed.agents]
+
+
+def test_a_replay_that_is_gone_is_said_to_and_the_training_starts_anew(market, tmp_path):
+    one = trainer(learning(market, tmp_path / "a", "td3", FULL, EnvSettings()))
+    one.iterate()
+    tensors, facts = one.state()
+    (tmp_path / "a" / "state-replay.bin").unlink()
+    other = trainer(learning(market, tmp_path / "a", "td3", FULL, EnvSettings()))
+    before = other.population.weights.flat_PW.clone()
+    with pytest.raises(CheckpointError, match="the replay's file is gone or of another size"):
+        other.restore(tensors, facts)
+    assert torch.equal(other.population.weights.flat_PW, before)
+
+
+def test_a_parent_with_another_network_is_refused(market, tmp_path):
+    parent = pod.train(spec(market, tmp_path / "pod")).agents[0]
+    child_spec = spec(market, tmp_path / "child", network=FULL)
+    child = child_spec.agents[0].model_copy(
+        update={
+            "parent": parent.name,
+            "parent_hash": parent.weights_hash,
+            "parent_checkpoint": parent.checkpoint,
+        }
+    )
+    with pytest.raises(CheckpointError, match="has another network or algorithm"):
+        trainer(child_spec.model_copy(update={"agents": (child, *child_spec.agents[1:])}))
 
 
 def test_a_state_of_another_spec_is_refused(market, tmp_path):
