@@ -1,7 +1,7 @@
 """The learning study: classic control and locomotion tasks, with the settings of both sides.
 
-The settings are those that RL Zoo publishes for Stable-Baselines3 where one thread can afford them
-(constant rates, networks of 2x64 for replays); both sides get the same. What differs: our layers start from normal
+The settings are near those that RL Zoo publishes for Stable-Baselines3 (constant rates, 2x64 networks);
+both sides get the same. What differs: our layers start from normal
 weights, SB3's PPO from orthogonal ones; our minibatches are drawn for all seeds at once.
 """
 
