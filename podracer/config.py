@@ -99,11 +99,13 @@ class PodracerSettings(Settings):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "PodracerSettings":
-        if self.windows.embargo_sessions < self.pod.horizon_bars:
+        network = self.pod.network
+        reach = self.pod.horizon_bars + (network.memory_bars if network.memory != "none" else 0)
+        if self.windows.embargo_sessions < reach:
             raise ValueError(
-                f"windows.embargo_sessions {self.windows.embargo_sessions} is shorter than "
-                f"pod.horizon_bars {self.pod.horizon_bars}: rewards of one window would reach into "
-                f"the next"
+                f"windows.embargo_sessions {self.windows.embargo_sessions} is shorter than the {reach} of "
+                f"pod.horizon_bars and pod.network.memory_bars: rewards and memories of one window would "
+                f"reach into the next"
             )
         if self.pod.ppo.minibatches > self.pod.cohorts:
             raise ValueError(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from podracer.agents.batch import Batch
 from podracer.agents.distributions import Distribution
+from podracer.agents.memory import recall, recall_backward, remember
 from podracer.agents.networks import Inputs, actor, actor_backward, mlp, mlp_backward
 from podracer.agents.parameters import Anatomy, Parameters
 from podracer.agents.population import Population
@@ -46,6 +47,7 @@ def loss(
 ) -> Tensor:
     """Return each agent's loss (P,), by autograd differentiable: the oracle of `write_gradients`."""
     clip = population.hyper["clip"].view(-1, 1, 1)
+    inputs = remember(parameters, inputs)
     output_PLEO, _ = actor(parameters, inputs)
     comparison = distribution.compare(parameters, output_PLEO, batch.taken)
     wanted_PLE = objective.value(comparison.log_ratio_PLE, batch.advantage_PCTE, clip)
@@ -69,6 +71,8 @@ def write_gradients(
     weights, gradients = population.weights, population.gradients
     clip = population.hyper["clip"].view(-1, 1, 1)
     share = 1.0 / batch.advantage_PCTE[0].numel()
+    recalled = recall(weights, inputs)
+    inputs = recalled.inputs
     output_PLEO, hidden = actor(weights, inputs)
     comparison = distribution.compare(weights, output_PLEO, batch.taken)
     log_ratio_PLE = objective.gradient(comparison.log_ratio_PLE, batch.advantage_PCTE, clip)
@@ -80,11 +84,16 @@ def write_gradients(
         log_ratio_PLE.mul_(-share),
         -population.hyper["entropy_bonus"],
     )
-    actor_backward(weights, gradients, inputs, hidden, output_PLEO)
+    memory_PLM = actor_backward(weights, gradients, inputs, hidden, output_PLEO)
     if batch.return_PCTE is not None:
         value_PLEO, critic_hidden = mlp(weights, "critic", inputs)
         error = value_PLEO.sub_(batch.return_PCTE[..., None]).mul_(2.0 * VALUE_WEIGHT * share)
-        mlp_backward(weights, gradients, "critic", inputs, critic_hidden, error)
+        by_critic = mlp_backward(weights, gradients, "critic", inputs, critic_hidden, error)
+        memory_PLM = (
+            by_critic if memory_PLM is None or by_critic is None else memory_PLM + by_critic
+        )
+    if memory_PLM is not None:
+        recall_backward(recalled, memory_PLM, gradients)
     distance_P = comparison.log_ratio_PLE.abs().mean((1, 2))
     population.farthest_P = torch.maximum(population.farthest_P, distance_P)
     return distribution.is_dead(weights, comparison)

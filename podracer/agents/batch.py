@@ -12,12 +12,12 @@ from torch import Tensor
 from podracer.agents.distributions import Taken
 from podracer.agents.networks import Inputs
 
-# From sessions (L,) and accounts (P, L, E, S) to what networks see.
+# From stretches of sessions (C, T) and accounts (P, C·T, E, S) to what networks see.
 InputsOf = Callable[[Tensor, Tensor | None], Inputs]
 
 
 class Batch(NamedTuple):
-    """A rollout, or a minibatch of it whose C·T sessions have become L: PCTE is then PLE.
+    """A rollout, or a minibatch of it: but for the sessions, PCTE has then become PLE with L = C·T.
 
     Attributes:
         session_CT: rows of the market.
@@ -53,7 +53,7 @@ class Batch(NamedTuple):
 
         taken = self.taken
         return Batch(
-            self.session_CT[cohorts[:1] if is_single else cohorts].flatten(),
+            self.session_CT[cohorts[:1] if is_single else cohorts],
             Taken(
                 pick(taken.done_PLEN),
                 pick(taken.square_PLES),

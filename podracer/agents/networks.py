@@ -7,7 +7,8 @@ environment. Gradients are closed-form; autograd over the same forward pass is t
 
 Shapes: P agents, L sessions of a batch, E environments on each of them, X = L·E samples, A assets,
 K asset features, F market features, S inputs of an environment's own, H hidden units, N scores,
-M scores of an asset, O outputs.
+M scores of an asset or units of a
+memory's cell, O outputs.
 """
 
 from typing import NamedTuple
@@ -26,11 +27,15 @@ class Inputs(NamedTuple):
         asset_LAK: scores of each asset across the universe.
         market_LF: scaled market features.
         account_PLES: what an environment shows to itself alone, or None where nothing reads it.
+        past_CQF: what a memory is made of: rows of stretches of sessions and those before them.
+        memory_PLM: what a recurrent cell remembers.
     """
 
     asset_LAK: Tensor
     market_LF: Tensor
     account_PLES: Tensor | None = None
+    past_CQF: Tensor | None = None
+    memory_PLM: Tensor | None = None
 
     def with_actions(self, action_PLEN: Tensor) -> "Inputs":
         """Return the inputs of a critic that sees actions, after what it sees of the account."""
@@ -83,15 +88,20 @@ def actor_backward(
     inputs: Inputs,
     hidden: ActorHidden,
     output_PLEO: Tensor,
-) -> None:
-    """Write the gradients of an actor's parameters, given those of its outputs."""
-    num_scores = output_PLEO.shape[-1]
+) -> Tensor | None:
+    """Write the gradients of an actor's parameters, given those of its outputs.
+
+    Returns:
+        The gradient of the memory (P, L, M), None without one.
+    """
+    num_scores, memory_PLM = output_PLEO.shape[-1], None
     if hidden.mlp is not None:
-        mlp_backward(parameters, gradients, "mlp", inputs, hidden.mlp, output_PLEO)
+        memory_PLM = mlp_backward(parameters, gradients, "mlp", inputs, hidden.mlp, output_PLEO)
         num_scores = _num_head_scores(parameters, inputs)
     if num_scores and ("head_linear" in parameters or "cash_score" in parameters):
         scores_PLN = output_PLEO[..., :num_scores].sum(2)
         _head_backward(parameters, gradients, inputs, hidden.head, scores_PLN)
+    return memory_PLM
 
 
 def mlp(parameters: Parameters, name: str, inputs: Inputs) -> tuple[Tensor, Hidden]:
@@ -104,6 +114,8 @@ def mlp(parameters: Parameters, name: str, inputs: Inputs) -> tuple[Tensor, Hidd
     P, L, E, S = account_PLES.shape
     activation = parameters.layout.activation
     session_PLH = torch.matmul(inputs.market_LF, weight("market")) + weight("bias1")
+    if inputs.memory_PLM is not None:
+        session_PLH = session_PLH + torch.bmm(inputs.memory_PLM, weight("memory"))
     first = torch.bmm(account_PLES.reshape(P, L * E, S), weight("account"))
     add_bend_(first.view(P, L, E, -1), session_PLH, activation)
     second = torch.bmm(first, weight("hidden"))
@@ -119,8 +131,12 @@ def mlp_backward(
     inputs: Inputs,
     hidden: Hidden,
     output_PLEO: Tensor,
-) -> None:
-    """Write the gradients of an MLP's parameters, given those of its outputs."""
+) -> Tensor | None:
+    """Write the gradients of an MLP's parameters, given those of its outputs.
+
+    Returns:
+        The gradient of the memory (P, L, M), None without one.
+    """
 
     def gradient(part: str) -> Tensor:
         return gradients[f"{name}_{part}"]
@@ -138,6 +154,10 @@ def mlp_backward(
     market_PFL = inputs.market_LF.T.expand(P, -1, -1)
     torch.bmm(market_PFL, session_PLH, out=gradient("market"))
     torch.sum(session_PLH, 1, keepdim=True, out=gradient("bias1"))
+    if inputs.memory_PLM is None:
+        return None
+    torch.bmm(inputs.memory_PLM.mT, session_PLH, out=gradient("memory"))
+    return torch.bmm(session_PLH, parameters[f"{name}_memory"].mT)
 
 
 def account_gradient(

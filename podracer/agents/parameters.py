@@ -16,6 +16,7 @@ from podracer.agents.settings import NetworkSettings
 Shapes = dict[str, tuple[int, ...]]
 
 # The outputs of these layers start near zero, so that a new agent holds about equal weights.
+CELL = "cell"
 _NEARLY_ZERO = ("head_linear", "head_out", "mlp_out")
 
 
@@ -64,10 +65,12 @@ class Anatomy(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """One agent's parameters: names and shapes in storage order, and how its layers bend."""
+    """One agent's parameters: names and shapes in storage order, how layers bend, what is remembered."""
 
     shapes: Shapes
     activation: str
+    memory: str = "none"
+    memory_bars: int = 1
 
     @property
     def num_weights(self) -> int:
@@ -97,22 +100,46 @@ def layout(settings: NetworkSettings, sizes: Dimensions, anatomy: Anatomy) -> La
         shapes["head_linear"] = (K, M)
         if H := settings.head_hidden:
             shapes |= {"head_in": (K, H), "head_bias": (1, H), "head_out": (H, M)}
+    num_units = 0
+    if settings.memory == "stack":
+        sizes = sizes._replace(num_market_features=settings.memory_bars * sizes.num_market_features)
+    elif settings.memory != "none":
+        num_units = settings.memory_hidden
+        shapes |= _cell(settings.memory, sizes.num_market_features, num_units)
     if settings.mlp_hidden:
         outputs = sizes.num_scores + int(anatomy.duelling)
         outputs += sizes.num_actions if anatomy.spread == "seen" else 0
-        shapes |= _two_layers("mlp", sizes, sizes.num_account_inputs, settings.mlp_hidden, outputs)
+        widths = sizes.num_account_inputs, settings.mlp_hidden, outputs
+        shapes |= _two_layers("mlp", sizes, num_units, widths)
     for name in anatomy.critics if settings.critic_hidden else ():
         own = sizes.num_account_inputs + (sizes.num_actions if anatomy.critics_see_actions else 0)
-        shapes |= _two_layers(name, sizes, own, settings.critic_hidden, 1)
+        shapes |= _two_layers(name, sizes, num_units, (own, settings.critic_hidden, 1))
     if anatomy.has_temperature:
         shapes["temperature"] = (1,)
-    return Layout(shapes, settings.activation)
+    bars = 1 if settings.memory == "none" else settings.memory_bars
+    return Layout(shapes, settings.activation, settings.memory, bars)
 
 
-def _two_layers(name: str, sizes: Dimensions, own: int, H: int, outputs: int) -> Shapes:
+def _cell(memory: str, num_inputs: int, M: int) -> Shapes:
+    """Return the parameters of a GRU or LSTM; gates side by side in torch's order."""
+    gates = {"gru": 3, "lstm": 4}[memory]
+    shapes: Shapes = {
+        f"{CELL}_input": (num_inputs, gates * M),
+        f"{CELL}_recurrent": (M, gates * M),
+        f"{CELL}_bias": (1, gates * M),
+    }
+    return shapes | {f"{CELL}_recurrent_bias": (1, M)} if memory == "gru" else shapes
+
+
+def _two_layers(
+    name: str, sizes: Dimensions, num_units: int, widths: tuple[int, int, int]
+) -> Shapes:
+    own, H, outputs = widths
+    remembered: Shapes = {f"{name}_memory": (num_units, H)} if num_units else {}
     return {
         f"{name}_market": (sizes.num_market_features, H),
         f"{name}_account": (own, H),
+        **remembered,
         f"{name}_bias1": (1, H),
         f"{name}_hidden": (H, H),
         f"{name}_bias2": (1, H),

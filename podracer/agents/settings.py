@@ -122,6 +122,15 @@ class NetworkSettings(Settings):
     activation: Literal["tanh", "relu"] = Field(
         "tanh", description="Of the hidden layers of MLP and critics."
     )
+    memory: Literal["none", "stack", "gru", "lstm"] = Field(
+        "none",
+        description="What MLP and critic see of earlier sessions: stack shows the last memory_bars side by "
+        "side, gru and lstm are recurrent cells that run through them.",
+    )
+    memory_bars: int = Field(
+        32, ge=2, le=1024, description="Sessions that a memory reaches back, with the present one."
+    )
+    memory_hidden: int = Field(16, ge=1, le=1024, description="Units of a recurrent cell.")
 
 
 def require_fit(
@@ -147,6 +156,15 @@ def require_fit(
             raise ValueError(
                 f"pod.network.critic_hidden: {algorithm} learns from critics; set it above 0, e.g. 64"
             )
+    if network.memory != "none" and not network.mlp_hidden:
+        raise ValueError(
+            f"pod.network.memory: {network.memory} is read by the MLP; set pod.network.mlp_hidden above 0"
+        )
+    if network.memory in ("gru", "lstm") and algorithm not in ON_POLICY:
+        raise ValueError(
+            f"pod.network.memory: {network.memory} is trained on whole stretches of sessions, and "
+            f"{algorithm} draws single ones from its replay; use stack, or ppo or a2c"
+        )
     if algorithm == "dqn" and replay.duelling and not network.mlp_hidden:
         raise ValueError(
             "pod.replay.duelling: the value comes from the MLP; set pod.network.mlp_hidden above 0, or "

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from podracer.agents.algorithms import best_actions
+from podracer.agents.memory import remember
 from podracer.agents.networks import actor
 from podracer.agents.parameters import Dimensions, Parameters
 from podracer.envs.backends import Decision
@@ -60,8 +61,11 @@ class PopulationPolicy:
 
     def _targets(self, session_L: Tensor, account: Tensor | None) -> np.ndarray:
         with torch.inference_mode():
-            inputs = self._observations.inputs(session_L, account)
-            output, _ = actor(self._agents.weights, inputs)
+            weights = self._agents.weights
+            bars = weights.layout.memory_bars
+            given = self._observations.inputs(session_L[:, None], account, bars)
+            inputs = remember(weights, given)
+            output, _ = actor(weights, inputs)
             actions_PLN = best_actions(self._agents.algorithm, self._agents.sizes, output[:, :, 0])
             target_PLA = wanted(
                 actions_PLN,

@@ -13,6 +13,7 @@ import torch
 
 from podracer.agents import checkpoint
 from podracer.agents.algorithms import best_actions
+from podracer.agents.memory import remember
 from podracer.agents.networks import Inputs, actor
 from podracer.agents.parameters import Anatomy, Parameters, layout
 from podracer.agents.settings import NetworkSettings
@@ -73,7 +74,8 @@ class FrozenAgents:
 
         Args:
             observation_XO: one row an account: cash and holdings as fractions of equity (1 + A),
-                the asset features (A·K, asset by asset) and the unscaled market features (F).
+                the asset features (A·K, asset by asset) and the unscaled market features (F) of as many
+                sessions as the agents remember, the present one last.
         """
         A = self.acting.sizes.num_assets
         rows_XO = np.asarray(observation_XO, dtype=np.float32)
@@ -95,11 +97,16 @@ class FrozenAgents:
         A, K = self.acting.sizes[:2]
         M = len(self.acting.weights)
         asset_XAK = torch.from_numpy(rows_XO[:, 1 + A : 1 + A + A * K].reshape(-1, A, K).copy())
-        market_XF = torch.from_numpy(self.scaler.apply(rows_XO[:, 1 + A + A * K :]))
+        bars = self.acting.weights.layout.memory_bars
+        past_XQF = rows_XO[:, 1 + A + A * K :].reshape(len(rows_XO), bars, -1)
+        market_XQF = torch.from_numpy(self.scaler.apply(past_XQF))
         account_XS = account_inputs(account_functors(self.settings), held_XA.T.astype(np.float64))
         account_MX1S = account_XS[None, :, None, :].expand(M, -1, 1, -1)
         with torch.inference_mode():
-            output, _ = actor(self.acting.weights, Inputs(asset_XAK, market_XF, account_MX1S))
+            given = Inputs(
+                asset_XAK, market_XQF[:, -1], account_MX1S, market_XQF if bars > 1 else None
+            )
+            output, _ = actor(self.acting.weights, remember(self.acting.weights, given))
             actions = best_actions(self.acting.algorithm, self.acting.sizes, output[:, :, 0])
             everything = torch.ones(A, dtype=torch.bool)
             gain_M11 = self.acting.gain_P.view(M, 1, 1)

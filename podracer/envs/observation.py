@@ -45,9 +45,24 @@ class Observations:
         _, A, K = self.asset_DAK.shape
         return dimensions(self.settings, A, K, self.market_DF.shape[1])
 
-    def inputs(self, sessions: Tensor, account_PLES: Tensor | None) -> Inputs:
-        """Return the network inputs of L sessions."""
-        return Inputs(self.asset_DAK[sessions], self.market_DF[sessions], account_PLES)
+    def inputs(
+        self, session_CT: Tensor, account_PLES: Tensor | None, memory_bars: int = 1
+    ) -> Inputs:
+        """Return the network inputs of L = C·T sessions.
+
+        Args:
+            session_CT: stretches of consecutive sessions.
+            account_PLES: what accounts look like, or None where nothing reads it.
+            memory_bars: sessions that a memory reaches back, with the present one; before the first
+                of the market it sees zeros, as of average features.
+        """
+        session_L = session_CT.flatten()
+        past_CQF = None
+        if memory_bars > 1:
+            before_K = torch.arange(1 - memory_bars, 0)
+            rows_CQ = torch.cat([session_CT[:, :1] + before_K, session_CT], dim=1)
+            past_CQF = self.market_DF[rows_CQ.clamp(min=0)] * (rows_CQ >= 0)[..., None]
+        return Inputs(self.asset_DAK[session_L], self.market_DF[session_L], account_PLES, past_CQF)
 
     def account(self, weights_AE: np.ndarray) -> Tensor:
         """Return what accounts look like as network inputs (E, S)."""

@@ -1,7 +1,8 @@
 """The code of a registered model: MLflow runs this file when a model is loaded ("models from code").
 
 Input: rows of cash and holdings as fractions of equity (1 + A), asset features (A·K) and unscaled
-market features (F). Output: the weights (A) to hold after the next fill.
+market features (F) of as many sessions as the agents remember, the present one last. Output: the
+weights (A) to hold after the next fill.
 """
 
 from pathlib import Path

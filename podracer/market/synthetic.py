@@ -95,7 +95,8 @@ def hidden_regime_market(settings: HiddenRegimeSettings) -> Market:
     shape = (num_sessions, 1)
     return with_hash(
         Market(
-            dates_D=sessions_of("XNYS")[:num_sessions].to_numpy("datetime64[D]"),
+            # Weekdays: no exchange has kept a calendar for as long as a learning study needs.
+            dates_D=np.busday_offset("1900-01-01", np.arange(num_sessions), roll="forward"),
             price_DA=np.round(price_D * UNITS_PER_DOLLAR).reshape(shape),
             open_DA=None,
             tradable_DA=np.ones(shape, dtype=bool),

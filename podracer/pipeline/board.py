@@ -5,6 +5,7 @@ import os
 import numpy as np
 import torch
 
+from podracer.agents.settings import NetworkSettings
 from podracer.config import PodracerSettings
 from podracer.envs.declared import ObservationTables, observation_tables
 from podracer.leaderboard.board import Identity, MlflowBoard
@@ -34,12 +35,18 @@ def open_board(
         settings.store,
         Identity(settings.name, run, market.tickers, tags),
         settings.tournament.board_size,
-        _observation_batch(market, windows, observation_tables(market, settings.env)),
+        _observation_batch(
+            market, windows, observation_tables(market, settings.env), settings.pod.network
+        ),
     )
 
 
-def _observation_batch(market: Market, windows: Windows, tables: ObservationTables) -> np.ndarray:
+def _observation_batch(
+    market: Market, windows: Windows, tables: ObservationTables, network: NetworkSettings
+) -> np.ndarray:
     """Return observations of some sessions of the selection window with invented holdings."""
+    bars = 1 if network.memory == "none" else network.memory_bars
+    before_K = np.arange(1 - bars, 1)
     rows = np.linspace(windows.selection.start, windows.selection.stop - 1, CHECK_ROWS).astype(int)
     rng = np.random.default_rng(0)
     account = rng.dirichlet(np.ones(1 + market.num_assets), size=CHECK_ROWS)
@@ -47,7 +54,7 @@ def _observation_batch(market: Market, windows: Windows, tables: ObservationTabl
         [
             account,
             tables.asset_DAK[rows].reshape(CHECK_ROWS, -1),
-            tables.market_DF[rows],
+            tables.market_DF[np.maximum(rows[:, None] + before_K, 0)].reshape(CHECK_ROWS, -1),
         ],
         axis=1,
     ).astype(np.float32)

@@ -98,6 +98,6 @@ class Rollouts(Protocol):
         """Let all agents act."""
         ...
 
-    def inputs(self, session_L: Tensor, account_PLES: Tensor | None) -> Inputs:
-        """Return what networks see."""
+    def inputs(self, session_CT: Tensor, account_PLES: Tensor | None) -> Inputs:
+        """Return what networks see on L = C·T sessions, but for what they remember."""
         ...

@@ -52,7 +52,7 @@ class GymnasiumRollouts:
         self._return_PE = np.zeros((num_agents, envs_per_agent))
         self.finished_P: list[list[float]] = [[] for _ in range(num_agents)]
 
-    def inputs(self, session_L: Tensor, account_PLES: Tensor | None) -> Inputs:
+    def inputs(self, session_CT: Tensor, account_PLES: Tensor | None) -> Inputs:
         """Return what networks see: the observation alone."""
         if account_PLES is None:
             raise ValueError("an environment without a market is seen by its observations alone")

@@ -16,7 +16,8 @@ from podracer.agents.batch import Batch
 from podracer.agents.critics import Sample
 from podracer.agents.distributions import Distribution, Taken
 from podracer.agents.exploration import Squashed
-from podracer.agents.networks import mlp
+from podracer.agents.memory import remember
+from podracer.agents.networks import Inputs, mlp
 from podracer.agents.parameters import Parameters
 from podracer.agents.population import Population
 from podracer.agents.replay import Replay, Transitions
@@ -114,8 +115,9 @@ class OnPolicyLearner:
         """Return the critic's values (P, C, T, E), a cohort at a time to bound the memory."""
         values = []
         for session_T, account_PTES in zip(session_CT, account_PCTES.unbind(1), strict=True):
-            inputs = self._rollouts.inputs(session_T, account_PTES)
-            value, _ = mlp(self._population.weights, "critic", inputs)
+            weights = self._population.weights
+            inputs = remember(weights, self._rollouts.inputs(session_T[None], account_PTES))
+            value, _ = mlp(weights, "critic", inputs)
             values.append(value.view(account_PTES.shape[:3]))
         return torch.stack(values, dim=1)
 
@@ -229,12 +231,15 @@ class OffPolicyLearner:
         def arranged(tensor_PLEx: Tensor) -> Tensor:
             return tensor_PLEx if self._rollouts.has_cohorts else tensor_PLEx.transpose(1, 2)
 
-        inputs = self._rollouts.inputs
+        def seen(session_L: Tensor, account_PLES: Tensor) -> Inputs:
+            given = self._rollouts.inputs(session_L[:, None], arranged(account_PLES))
+            return remember(self._population.weights, given)
+
         return Sample(
-            inputs(drawn.session_L, arranged(drawn.account_PLES)),
+            seen(drawn.session_L, drawn.account_PLES),
             arranged(drawn.action_PLEN),
             arranged(drawn.reward_PLE),
-            inputs(drawn.session_L + 1, arranged(drawn.next_account_PLES)),
+            seen(drawn.session_L + 1, drawn.next_account_PLES),
             arranged(drawn.goes_on_PLE),
         )
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from podracer.agents.algorithms import best_actions
+from podracer.agents.memory import remember
 from podracer.agents.networks import Inputs, actor
 from podracer.envs.backends import Decision
 from podracer.envs.equal_weight import fill_growth
@@ -47,14 +48,15 @@ class MarketRollouts:
         self._observations = observations
         self._tables = tables
         self._settings = env
+        self._memory_bars = 1 if settings.network.memory == "none" else settings.network.memory_bars
         self._window = window
         num_accounts = num_agents * settings.envs_per_cohort
         self._env = TradingEnv(tables, env, window.stop, settings.cohorts, num_accounts)
         self._growth_D = fill_growth(tables)
 
-    def inputs(self, session_L: Tensor, account_PLES: Tensor | None) -> Inputs:
-        """Return what networks see on L sessions."""
-        return self._observations.inputs(session_L, account_PLES)
+    def inputs(self, session_CT: Tensor, account_PLES: Tensor | None) -> Inputs:
+        """Return what networks see on L = C·T sessions, but for what they remember."""
+        return self._observations.inputs(session_CT, account_PLES, self._memory_bars)
 
     def collect(self, agents: Explorers) -> Experience:
         """Let all agents trade; rewards are credited from fill to fill."""
@@ -91,7 +93,7 @@ class MarketRollouts:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Decide everything before trading: no actor looks at its account, a critic may."""
         C, T, _ = self._shape
-        output, _ = actor(agents.weights, self.inputs(session_CT.flatten(), None))
+        output, _ = actor(agents.weights, self.inputs(session_CT, None))
         output = output.reshape(self._num_agents, C, T, *output.shape[2:])
         action = agents.exploration.draw(output, noise, agents.weights, agents.steps)
         account = self._no_account() if agents.weights.reads_account else None
@@ -113,11 +115,11 @@ class MarketRollouts:
         outputs, actions = [], []
         account = self._no_account()
         speed_E = self._speeds(agents)
-        asset_TCAK, market_TCF, _ = self.inputs(session_CT.T, None)
+        whole = remember(agents.weights, self.inputs(session_CT, None))
         for t in range(T):
             now = self._account()
             account[:, :, t] = now
-            output, _ = actor(agents.weights, Inputs(asset_TCAK[t], market_TCF[t], now))
+            output, _ = actor(agents.weights, _at(whole, t, T, now))
             outputs.append(output[:, :, None])
             drawn = noise[:, :, t : t + 1]
             actions.append(
@@ -157,7 +159,8 @@ class MarketRollouts:
         own_PCA = base_CA.expand(P, C, A)
         if self._settings.action.mode == "weights":
             no_account = torch.zeros(P, C, 1, self.sizes.num_account_inputs)
-            output, _ = actor(agents.weights, self.inputs(start_C, no_account))
+            seen = remember(agents.weights, self.inputs(start_C[:, None], no_account))
+            output, _ = actor(agents.weights, seen)
             scores = best_actions(agents.algorithm, self.sizes, output[:, :, 0])
             own_PCA = target_weights(scores, agents.hyper["gain"].view(P, 1, 1), visible_CA)
         weights_PCA = torch.where((kind_C == OWN)[:, None], own_PCA, base_CA)
@@ -193,3 +196,15 @@ class MarketRollouts:
             -1, C, self._num_agents, E
         )
         return values_TCPE.permute(2, 1, 0, 3).contiguous()
+
+
+def _at(whole: Inputs, t: int, num_decisions: int, account_PCES: Tensor) -> Inputs:
+    """Return the t-th session of each stretch."""
+    rows = slice(t, None, num_decisions)
+    memory_PLM = whole.memory_PLM
+    return Inputs(
+        whole.asset_LAK[rows],
+        whole.market_LF[rows],
+        account_PCES,
+        memory_PLM=None if memory_PLM is None else memory_PLM[:, rows],
+    )

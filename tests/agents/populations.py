@@ -16,6 +16,10 @@ NO_MARKET = Dimensions(0, 0, 0, 4, 2)
 NO_MARKET_DISCRETE = Dimensions(0, 0, 0, 4, 1, 3)
 FULL = NetworkSettings(head_hidden=4, mlp_hidden=8, critic_hidden=6)
 HEAD = NetworkSettings(critic_hidden=6)
+STACK, GRU, LSTM = (
+    NetworkSettings(mlp_hidden=8, critic_hidden=6, memory=m, memory_bars=3, memory_hidden=4)
+    for m in ("stack", "gru", "lstm")
+)
 
 
 def numbers(*shape, seed=0):
@@ -45,11 +49,14 @@ def population(algorithm, sizes=CONTINUOUS, network=FULL, num_agents=P, replay=N
     return Population(weights, made, hyper, algorithms.groups(algorithm))
 
 
-def inputs(sizes=CONTINUOUS, num_agents=P, num_sessions=L, num_envs=E, seed=9):
-    """What agents of a market, or of none, may see."""
+def inputs(sizes=CONTINUOUS, num_agents=P, num_sessions=L, num_envs=E, seed=9, bars=1):
+    """What agents of a market, or of none, may see; with `bars` two stretches and rows before them."""
     rows = num_sessions if sizes.num_assets else 1
     return Inputs(
         numbers(rows, sizes.num_assets, sizes.num_asset_features, seed=seed),
         numbers(rows, sizes.num_market_features, seed=seed + 1),
         numbers(num_agents, rows, num_envs, sizes.num_account_inputs, seed=seed + 2),
+        numbers(2, bars - 1 + rows // 2, sizes.num_market_features, seed=seed + 3)
+        if bars > 1
+        else None,
     )

@@ -7,6 +7,7 @@ from podracer.agents import a2c, actor_critic, critics, ddpg, dqn, ppo, sac, td3
 from podracer.agents.actor_critic import loss, write_gradients
 from podracer.agents.algorithms import distribution, exploration
 from podracer.agents.batch import Batch
+from podracer.agents.memory import remember
 from podracer.agents.networks import actor
 from podracer.agents.parameters import Parameters
 from podracer.agents.settings import NetworkSettings, ReplaySettings
@@ -14,9 +15,12 @@ from tests.agents.populations import (
     CONTINUOUS,
     DISCRETE,
     FULL,
+    GRU,
     HEAD,
+    LSTM,
     NO_MARKET,
     NO_MARKET_DISCRETE,
+    STACK,
     WITH_CASH,
     P,
     inputs,
@@ -52,7 +56,7 @@ def batch(learnt, sizes, seen):
     chances = distribution(sizes)
     with torch.no_grad():
         old = Parameters(learnt.weights.flat_PW * 0.97, learnt.weights.layout)
-        output, _ = actor(old, seen)
+        output, _ = actor(old, remember(old, seen))
         P_, L_, E_ = seen.account_PLES.shape[:3]
         noise = torch.stack(
             [chances.draw_noise((L_, E_), torch.Generator().manual_seed(50 + i)) for i in range(P_)]
@@ -83,10 +87,14 @@ def batch(learnt, sizes, seen):
         (DISCRETE, HEAD),
         (NO_MARKET, MLP),
         (NO_MARKET_DISCRETE, MLP),
+        (CONTINUOUS, STACK),
+        (WITH_CASH, GRU),
+        (CONTINUOUS, LSTM),
     ],
 )
 def test_actor_critic_gradients(algorithm, sizes, network):
-    learnt, seen = population("ppo", sizes, network), inputs(sizes)
+    learnt = population("ppo", sizes, network)
+    seen = inputs(sizes, bars=learnt.weights.layout.memory_bars)
     chances, done = batch(learnt, sizes, seen)
     with torch.no_grad():
         write_gradients(learnt, chances, algorithm.OBJECTIVE, seen, done)

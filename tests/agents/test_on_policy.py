@@ -151,11 +151,12 @@ def whole(learnt, sizes, num_cohorts=4, num_decisions=2, num_envs=5):
     )
     account = numbers(P, num_cohorts, num_decisions, num_envs, 4, seed=33)
 
-    def inputs_of(session_L, account_PLES):
+    def inputs_of(session_CT, account_PLES):
+        session_L = session_CT.flatten()
         return Inputs(tables[0][session_L], tables[1][session_L], account_PLES)
 
     with torch.no_grad():
-        output, _ = actor(learnt.weights, inputs_of(session.flatten(), account.flatten(1, 2)))
+        output, _ = actor(learnt.weights, inputs_of(session, account.flatten(1, 2)))
     output = output.reshape(P, num_cohorts, num_decisions, -1, output.shape[-1])
     noise = numbers(P, num_cohorts, num_decisions, num_envs, 3, seed=34)
     taken = distribution(sizes).taken(output + 0.1, noise, noise, learnt.weights)
@@ -168,7 +169,7 @@ def test_a_minibatch_is_some_whole_cohorts():
     learnt = population("ppo")
     made, _ = whole(learnt, CONTINUOUS)
     part = made.minibatch(torch.tensor([3, 1]))
-    assert part.session_CT.tolist() == made.session_CT[[3, 1]].flatten().tolist()
+    assert torch.equal(part.session_CT, made.session_CT[[3, 1]])
     assert torch.equal(part.advantage_PCTE[:, 1], made.advantage_PCTE[:, 3, 1])
     assert torch.equal(part.account_PCTES[:, 2], made.account_PCTES[:, 1, 0])
     assert torch.equal(part.taken.done_PLEN[:, 3], made.taken.done_PLEN[:, 1, 1])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from podracer.agents.networks import initial_weights, parameter_shapes
+from podracer.agents.parameters import Anatomy, Parameters, initial_weights, layout
 from podracer.agents.settings import NetworkSettings
 from podracer.envs.agent_policies import ActingAgents, EnsemblePolicy, PopulationPolicy
 from podracer.envs.backends import Decision, numba_backend, numpy_backend
@@ -82,13 +82,14 @@ def test_policies_side_by_side_equal_each_alone():
 def population(market, num_agents, settings):
     scaler = fit_scaler(market.market_features_DF, Window("train", 0, 30))
     observations = observe(market, scaler, EnvSettings())
-    shapes = parameter_shapes(settings, observations.sizes)
+    made = layout(settings, observations.sizes, Anatomy(spread="one"))
     weights = [
-        initial_weights(shapes, torch.Generator().manual_seed(i), 0.5) * 30
-        for i in range(num_agents)
+        initial_weights(made, torch.Generator().manual_seed(i), 0.5) * 30 for i in range(num_agents)
     ]
     gain_P = torch.linspace(0.5, 2.0, num_agents)
-    return ActingAgents(torch.stack(weights), shapes, gain_P, gain_P / 2), observations
+    parameters = Parameters(torch.stack(weights), made)
+    agents = ActingAgents("ppo", observations.sizes, parameters, gain_P, gain_P / 2)
+    return agents, observations
 
 
 def test_a_head_policy_is_the_softmax_of_its_scores():
@@ -98,7 +99,7 @@ def test_a_head_policy_is_the_softmax_of_its_scores():
     agents, observations = population(market, 2, NetworkSettings())
     decision = PopulationPolicy(agents, observations).decide(5, np.zeros((3, 2)))
     for p in range(2):
-        linear = agents.weights_PW[p, 1:].numpy()  # after log_std
+        linear = agents.weights["head_linear"][p, :, 0].numpy()
         scores = features[5].astype(np.float32) @ linear * float(agents.gain_P[p])
         expected = np.exp(scores) / np.exp(scores).sum()
         assert decision.wanted_AE[:, p] == pytest.approx(expected, rel=1e-5)
@@ -156,13 +157,14 @@ def test_perturbing_the_future_changes_nothing_before_it(t):
         before = [np.asarray(getattr(m, name))[: t + 1] for m in (one, other)]
         assert np.array_equal(*before, equal_nan=True), name
     scaler = fit_scaler(one.market_features_DF, Window("train", 260, 290))
-    shapes = None
     results = []
     for market in (one, other):
         observations = observe(market, scaler, EnvSettings())
-        shapes = parameter_shapes(NetworkSettings(mlp_hidden=8), observations.sizes)
-        weights = initial_weights(shapes, torch.Generator().manual_seed(0), 0.5)[None] * 20
-        agents = ActingAgents(weights, shapes, torch.ones(1), torch.ones(1))
+        sizes = observations.sizes
+        made = layout(NetworkSettings(mlp_hidden=8), sizes, Anatomy(spread="one"))
+        weights = initial_weights(made, torch.Generator().manual_seed(0), 0.5)[None] * 20
+        one_P = torch.ones(1)
+        agents = ActingAgents("ppo", sizes, Parameters(weights, made), one_P, one_P)
         policy = PopulationPolicy(agents, observations)
         results.append(rollout(policy, market, Window("w", 260, 600), EnvSettings()))
     known = t - 260  # returns of sessions 261 … t

@@ -80,6 +80,12 @@ def trainer(pod_spec):
 
 FULL = NetworkSettings(head_hidden=4, mlp_hidden=8, critic_hidden=8)
 DISCRETE = EnvSettings(action={"mode": "discrete"})
+REMEMBERING = {
+    memory: NetworkSettings(
+        mlp_hidden=8, critic_hidden=8, memory=memory, memory_bars=5, memory_hidden=4
+    )
+    for memory in ("stack", "gru", "lstm")
+}
 REPLAY = {"warmup_steps": 100, "batch_size": 16, "updates_per_step": 0.1, "capacity_steps": 150}
 ALGORITHMS = [
     ("ppo", NetworkSettings(), EnvSettings()),
@@ -91,6 +97,9 @@ ALGORITHMS = [
     ("sac", FULL, EnvSettings()),
     ("sac", NetworkSettings(critic_hidden=8), EnvSettings()),
     ("dqn", FULL, DISCRETE),
+    ("ppo", REMEMBERING["gru"], EnvSettings()),
+    ("a2c", REMEMBERING["lstm"], EnvSettings()),
+    ("td3", REMEMBERING["stack"], EnvSettings()),
 ]
 each_algorithm = pytest.mark.parametrize(("algorithm", "network", "env"), ALGORITHMS)
 
@@ -158,17 +167,21 @@ def test_a_pod_of_any_algorithm_leaves_agents_that_act_from_their_checkpoints(
     assert np.array_equal(again.returns_RE[:, 0], result.agents[1].selection_returns_R)
     both = load_agents([a.checkpoint for a in result.agents])
     assert backtest(opened, WINDOWS, env, both, agents, seed=1).names[0] == "champion"
-    sizes = agents.acting.sizes
-    row = np.concatenate(
-        [
-            np.eye(1, 1 + sizes.num_assets)[0],
-            np.zeros(sizes.num_assets * sizes.num_asset_features),
-            np.zeros(sizes.num_market_features),
-        ]
-    )
-    desired = agents.desired_weights(row[None])
-    assert desired.shape == (1, sizes.num_assets)
-    assert bool((desired >= 0).all())
+    session, held_A = 250, np.array([0.4, 0.3, 0.0, 0.1])
+    bars = agents.acting.weights.layout.memory_bars
+    row = [
+        [0.2, *held_A],
+        opened.asset_features_DAK[session].ravel(),
+        opened.market_features_DF[session - bars + 1 : session + 1].ravel(),
+    ]
+    from_row = agents.desired_weights(np.concatenate(row)[None])[0]
+    asked = agents.policy(opened).decide(session, held_A[:, None])
+    if asked.kind == "weights":
+        gap_A = asked.wanted_AE[:, 0] - held_A
+        move_A = np.where(np.abs(gap_A) >= asked.band_E[0], asked.scale_E[0] * gap_A, 0.0)
+    else:
+        move_A = asked.wanted_AE[:, 0] * asked.scale_E[0]
+    assert from_row == pytest.approx(np.maximum(held_A + move_A, 0), abs=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", ["td3", "dqn"])
