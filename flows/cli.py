@@ -13,6 +13,7 @@ from rich.table import Table
 from flows.console import DEFAULT_PARAMS, Params, Set, errors, escaped, load, out, settings_table
 from flows.data_commands import data, print_quality
 from flows.env_commands import env
+from flows.pod_commands import pod
 from podracer.errors import NotFinalError, PodracerError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ config = typer.Typer(help="Settings.", no_args_is_help=True)
 stage = typer.Typer(help="DVC stages: the steps of a run without Prefect.", hidden=True)
 app.add_typer(data, name="data")
 app.add_typer(env, name="env")
+app.add_typer(pod, name="pod")
 app.add_typer(config, name="config")
 app.add_typer(stage, name="stage")
 

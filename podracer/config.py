@@ -26,7 +26,7 @@ from podracer.market.windows import WindowSettings
 from podracer.pods.settings import PodSettings
 from podracer.settings import Settings, canonical_hash
 from podracer.source import source_hash
-from podracer.tournament.settings import TournamentSettings
+from podracer.tournament.settings import DEFAULT_RANGES, TournamentSettings
 
 # Parts that say where and how fast, not what; they do not change a result.
 NOT_IN_HASH = frozenset({"name", "seed", "pool", "store", "schedule"})
@@ -121,9 +121,17 @@ class PodracerSettings(Settings):
         has_choices = self.env.action.mode == "discrete"
         require_fit(algorithm, self.pod.network, self.pod.replay, has_choices)
         read = READ_BY[algorithm]
-        said = {f"hyperparameters.{n}": n for n in self.hyperparameters.model_fields_set}
-        if "ranges" in self.tournament.model_fields_set:
-            said |= {f"tournament.ranges.{n}": n for n in self.tournament.ranges}
+        usual = Hyperparameters()
+        said = {
+            f"hyperparameters.{n}": n
+            for n, value in self.hyperparameters
+            if value != getattr(usual, n)
+        }
+        said |= {
+            f"tournament.ranges.{n}": n
+            for n, limits in self.tournament.ranges.items()
+            if limits != DEFAULT_RANGES.get(n)
+        }
         for key, name in said.items():
             if name not in read:
                 raise ValueError(

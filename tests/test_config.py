@@ -119,3 +119,9 @@ def test_the_default_file_states_defaults_and_every_setting_is_described():
     schema = json.dumps(PodracerSettings.model_json_schema())
     assert "no_trade_band" in schema
     assert settings.pool.num_workers(1) == 1
+
+
+def test_settings_survive_a_round_trip_through_json():
+    settings = load_settings(Path("params.yaml"))
+    again = PodracerSettings.model_validate_json(settings.model_dump_json())
+    assert again == settings

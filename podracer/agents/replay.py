@@ -53,6 +53,7 @@ class Replay:
         capacity: slots that are drawn from at most.
         count: slots written so far.
         is_kept: whether the file was there before.
+        memory_bytes: of all slots.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Replay:
         self.is_kept = False
         self._num_slots = self.capacity + spare
         rows = (self._num_slots, P, E, sum(self._sizes))
+        self.memory_bytes = self._num_slots * (slot_bytes + 8)
         self._session_R = torch.zeros(self._num_slots, dtype=torch.int64)
         self._rows_RPEX = torch.zeros(rows if path is None else 0)
         if path is not None:

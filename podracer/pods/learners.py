@@ -27,7 +27,13 @@ from podracer.pods.settings import PodSettings
 
 
 class Learner(Protocol):
-    """Updates a population with what it has lived through."""
+    """Updates a population with what it has lived through.
+
+    Attributes:
+        memory_bytes: of what is kept between rollouts.
+    """
+
+    memory_bytes: int
 
     def learn(self, experience: Experience, agents: Explorers) -> None:
         """Take in a rollout and update."""
@@ -44,6 +50,8 @@ class Learner(Protocol):
 
 class OnPolicyLearner:
     """PPO and A2C: advantages of the rollout, then updates with it; nothing is kept."""
+
+    memory_bytes = 0
 
     def __init__(
         self,
@@ -176,6 +184,7 @@ class OffPolicyLearner:
         )
         spare_steps = rollouts.steps * settings.checkpoint_every
         self._replay = Replay(settings.replay, shape, spare_steps, path)
+        self.memory_bytes = self._replay.memory_bytes
         self._num_updates = 0
         self._num_steps = 0
 

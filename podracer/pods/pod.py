@@ -7,20 +7,22 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
 from podracer.agents import checkpoint
 from podracer.envs.agent_policies import PopulationPolicy
 from podracer.envs.declared import observation_tables
-from podracer.envs.observation import observation_spec, observe
+from podracer.envs.observation import Observations, observation_spec, observe
 from podracer.envs.rollout import Rollout, rollout
 from podracer.envs.tables import price_tables
 from podracer.errors import CheckpointError, MarketDataError
-from podracer.market.market import open_market
+from podracer.market.market import Market, open_market
 from podracer.market.scaling import Scaler
 from podracer.pods.device import resolve_device
 from podracer.pods.market_rollouts import MarketRollouts
+from podracer.pods.memory import keep_freed_memory, out_of_memory
 from podracer.pods.spec import AgentResult, PodResult, PodSpec, load_result, save_result
 from podracer.pods.trainer import Trainer
 
@@ -41,6 +43,8 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
         DeviceError: if the device cannot be used.
         MarketDataError: if the market's content is not what the spec names.
         CheckpointError: if a parent's checkpoint is missing or from another market.
+        ConfigError: if networks or replay do not fit into the memory.
+        PodError: if the memory runs out in the middle.
     """
     if finished := _finished(spec):
         return finished
@@ -53,22 +57,15 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
             f"{spec.market_folder}: pod {spec.name} expects market {spec.market_hash[:12]}…, found "
             f"{market.hash[:12]}…. Ingest again."
         )
-    scaler = observation_tables(market, spec.env).fit(spec.windows.train)
-    observations = observe(market, scaler, spec.env)
-    tables = price_tables(market, spec.env, spec.env.episode.cost_scales)
-    num_agents = len(spec.agents)
-    window = spec.windows.train
-    rollouts = MarketRollouts(observations, tables, spec.env, spec.settings, window, num_agents)
-    trainer = Trainer(spec, rollouts)
+    trainer, observations, scaler = open_pod(spec, market)
     _resume(trainer)
     started = time.process_time() - trainer.cpu_seconds
-    while trainer.steps < spec.settings.steps and len(trainer.failures) < num_agents:
-        mean_reward_P = trainer.iterate()
-        trainer.cpu_seconds = time.process_time() - started
-        if trainer.iterations % spec.settings.checkpoint_every == 0:
-            checkpoint.save(spec.folder / "state", *trainer.state())
-        if progress is not None:
-            progress(trainer.steps, float(mean_reward_P.mean()))
+    try:
+        _train(trainer, started, progress)
+    except (RuntimeError, MemoryError) as error:
+        if said := out_of_memory(error, spec.name, spec.settings):
+            raise said from error
+        raise
     policy = PopulationPolicy(trainer.acting, observations)
     on_train = rollout(policy, market, spec.windows.train, spec.env)
     on_selection = rollout(policy, market, spec.windows.selection, spec.env)
@@ -84,6 +81,37 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
         leftover.unlink(missing_ok=True)
     logger.info("pod=%s steps=%d cpu_seconds=%.1f", spec.name, result.steps, seconds)
     return result
+
+
+class OpenPod(NamedTuple):
+    """A pod before its first rollout, with what its agents see."""
+
+    trainer: Trainer
+    observations: Observations
+    scaler: Scaler
+
+
+def open_pod(spec: PodSpec, market: Market) -> OpenPod:
+    """Return the trainer of a pod."""
+    keep_freed_memory()
+    scaler = observation_tables(market, spec.env).fit(spec.windows.train)
+    observations = observe(market, scaler, spec.env)
+    tables = price_tables(market, spec.env, spec.env.episode.cost_scales)
+    window, num_agents = spec.windows.train, len(spec.agents)
+    rollouts = MarketRollouts(observations, tables, spec.env, spec.settings, window, num_agents)
+    return OpenPod(Trainer(spec, rollouts), observations, scaler)
+
+
+def _train(trainer: Trainer, started: float, progress: Progress | None) -> None:
+    """Train until there are steps enough, or nobody left."""
+    spec, settings = trainer.spec, trainer.settings
+    while trainer.steps < settings.steps and len(trainer.failures) < len(spec.agents):
+        mean_reward_P = trainer.iterate()
+        trainer.cpu_seconds = time.process_time() - started
+        if trainer.iterations % settings.checkpoint_every == 0:
+            checkpoint.save(spec.folder / "state", *trainer.state())
+        if progress is not None:
+            progress(trainer.steps, float(mean_reward_P.mean()))
 
 
 def _finished(spec: PodSpec) -> PodResult | None:

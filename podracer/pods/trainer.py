@@ -16,6 +16,7 @@ from podracer.envs.agent_policies import ActingAgents
 from podracer.errors import CheckpointError
 from podracer.pods.experience import Explorers, Rollouts
 from podracer.pods.learners import Learner, OffPolicyLearner, OnPolicyLearner
+from podracer.pods.memory import BYTES_A_WEIGHT, machine_bytes, require_memory
 from podracer.pods.spec import PopulationSpec
 
 
@@ -33,10 +34,12 @@ class Trainer:
         self.iterations = 0
         self.cpu_seconds = 0.0
         self.failures: dict[int, str] = {}
+        self.rollout_bytes = 0
         self._rollouts = rollouts
         algorithm, replay = spec.settings.algorithm, spec.settings.replay
         self.anatomy: Anatomy = algorithms.anatomy(algorithm, rollouts.sizes, replay)
         self.layout = layout(spec.settings.network, rollouts.sizes, self.anatomy)
+        require_memory(len(spec.agents), self.layout.num_weights, machine_bytes())
         hyper = [a.hyperparameters for a in spec.agents]
         hyper_P = {
             name: torch.tensor([getattr(h, name) for h in hyper])
@@ -75,12 +78,23 @@ class Trainer:
             hyper["speed"],
         )
 
+    @property
+    def memory_bytes(self) -> int:
+        """Estimate what a worker needs beside the libraries, once a rollout has been made.
+
+        A rollout is held three times over: as it was lived, as a batch, and as what a minibatch of it
+        becomes in the networks.
+        """
+        weights = self.population.weights.flat_PW.numel()
+        return BYTES_A_WEIGHT * weights + 3 * self.rollout_bytes + self._learner.memory_bytes
+
     def iterate(self) -> Tensor:
         """Roll out, then update; returns each agent's mean reward of a session (P,)."""
         self._explorers.steps = self.steps
         with torch.no_grad():
             experience = self._rollouts.collect(self._explorers)
             self._learner.learn(experience, self._explorers)
+        self.rollout_bytes = sum(part.nbytes for part in experience if part is not None)
         self._note_failures()
         self.iterations += 1
         self.steps += self._rollouts.steps
