@@ -6,7 +6,7 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export DVC_NO_ANALYTICS = true
 
-.PHONY: setup run test check slow bench peers
+.PHONY: setup run test check slow bench study peers gpu-check
 
 setup: .venv/ready
 
@@ -34,10 +34,20 @@ slow: setup
 bench: setup
 	$(BIN)/python -m benchmarks.env_pairs
 	$(BIN)/python -m benchmarks.train_pairs
+	$(BIN)/python -m benchmarks.pod_pairs
+	$(BIN)/python -m benchmarks.planted_pairs
 	$(BIN)/python -m benchmarks.data_pairs
 	$(BIN)/python -m benchmarks.minute_market
+
+# Our side of the learning study (hours); what benchmarks/results has is not trained again.
+study: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt 'gymnasium[box2d,mujoco]'
+	$(BIN)/python -m benchmarks.memory_study
+	$(BIN)/python -m benchmarks.learn_pairs
 
 # The environments of FinRL and ElegantRL, to compare with; without what they pull in.
 peers: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps finrl==0.3.7 elegantrl==0.3.6
 	$(BIN)/python -m benchmarks.peers_env
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt 'gymnasium[box2d,mujoco]'
+	$(BIN)/python -m benchmarks.learn_pairs --peer

@@ -30,6 +30,7 @@ from podracer.envs.rollout import rollout
 from podracer.market.market import Market
 from podracer.market.scaling import fit_scaler
 from podracer.market.windows import Window
+from podracer.pods.memory import keep_freed_memory
 from podracer.pods.settings import PodSettings
 from podracer.pods.trainer import Trainer
 
@@ -143,6 +144,7 @@ def main() -> None:
     """Time one iteration of each."""
     options = arguments()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as every pod does; the peers of this process have it too
     market = indicators_market()
     with torch.no_grad():
         if not options.json:

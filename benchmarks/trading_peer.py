@@ -16,7 +16,8 @@ from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from podracer.agents.settings import Hyperparameters, NetworkSettings
-from podracer.envs.observation import decision, observe
+from podracer.envs.faces import decide
+from podracer.envs.observation import observe
 from podracer.envs.settings import ActionSettings, EnvSettings
 from podracer.envs.tables import price_tables
 from podracer.envs.trading import TradingEnv
@@ -84,23 +85,35 @@ def network(width: int, *, is_off_policy: bool = False) -> NetworkSettings:
 class PeerEnv:
     """N accounts in cohorts that share their sessions, with whole observations; restarts together."""
 
-    def __init__(self, market: Market, cohorts: int, envs_per_cohort: int, horizon: int) -> None:
+    def __init__(
+        self,
+        market: Market,
+        cohorts: int,
+        envs_per_cohort: int,
+        horizon: int,
+        settings: EnvSettings = SETTINGS,
+        window: Window = WINDOW,
+    ) -> None:
         self.num_envs = cohorts * envs_per_cohort
-        self._tables = price_tables(market, SETTINGS)
-        self._env = TradingEnv(self._tables, SETTINGS, SESSIONS, cohorts, envs_per_cohort)
+        self.num_assets = market.num_assets
+        self._settings, self._window = settings, window
+        self._tables = price_tables(market, settings)
+        self._env = TradingEnv(self._tables, settings, window.stop, cohorts, envs_per_cohort)
         self._shape = (cohorts, envs_per_cohort)
         self._horizon = horizon
-        scaler = fit_scaler(market.market_features_DF, WINDOW)
-        self._observations = observe(market, scaler, SETTINGS)
+        scaler = fit_scaler(market.market_features_DF, window)
+        self._observations = observe(market, scaler, settings)
         self._market_DF = self._observations.market_DF.numpy()
         self._rng = np.random.default_rng(0)
-        self.width = 1 + A + self._market_DF.shape[1]
+        self.width = 1 + self.num_assets + self._market_DF.shape[1]
 
     def reset(self) -> np.ndarray:
         """Begin at random sessions; returns (N, O)."""
         cohorts, size = self._shape
-        start = self._rng.integers(0, SESSIONS - self._horizon - 1, cohorts)
-        weights_AE = np.repeat(self._rng.dirichlet(np.ones(A), cohorts).T, size, axis=1)
+        last = self._window.stop - self._horizon - 1
+        start = self._rng.integers(self._window.start, last, cohorts)
+        drawn_AC = self._rng.dirichlet(np.ones(self.num_assets), cohorts).T
+        weights_AE = np.repeat(drawn_AC, size, axis=1)
         self._env.reset(start, weights_AE)
         self._left = self._horizon
         self._worth_N = self._env.equity_E
@@ -108,8 +121,8 @@ class PeerEnv:
 
     def step(self, action_NA: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
         """Trade one session; returns observations (N, O), rewards (N,) and whether all are done."""
-        orders_AN = np.ascontiguousarray(np.clip(action_NA, -1, 1).T, dtype=np.float32)
-        self._env.step(decision(orders_AN, np.ones(self.num_envs), SETTINGS))
+        everything_AN = np.ones((self.num_assets, self.num_envs), dtype=bool)
+        self._env.step(decide(action_NA, everything_AN, self._settings))
         reward_N = REWARD_SCALE * np.log(self._env.equity_E / self._worth_N)
         self._worth_N = self._env.equity_E
         self._left -= 1
@@ -117,9 +130,16 @@ class PeerEnv:
         return self.reset() if done else self._seen(), reward_N.astype(np.float32), done
 
     def _seen(self) -> np.ndarray:
-        account_NS = self._observations.account(self._env.weights_AE()).numpy()
         rows_NF = np.repeat(self._market_DF[self._env.session_B], self._shape[1], axis=0)
-        return np.concatenate([account_NS, rows_NF], axis=1)
+        return self.row(self._env.weights_AE(), rows_NF)
+
+    def row(self, weights_AN: np.ndarray, rows_NF: np.ndarray) -> np.ndarray:
+        """Return whole observations of accounts."""
+        return np.concatenate([self._observations.account(weights_AN).numpy(), rows_NF], axis=1)
+
+    def market_row(self, session: int) -> np.ndarray:
+        """Return what is seen of the market on a session (1, F)."""
+        return self._market_DF[session][None]
 
 
 class StableBaselinesEnv(VecEnv):
@@ -127,7 +147,7 @@ class StableBaselinesEnv(VecEnv):
 
     def __init__(self, env: PeerEnv) -> None:
         observation = spaces.Box(-np.inf, np.inf, (env.width,))
-        super().__init__(env.num_envs, observation, spaces.Box(-1, 1, (A,)))
+        super().__init__(env.num_envs, observation, spaces.Box(-1, 1, (env.num_assets,)))
         self._env = env
         self._infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
 

@@ -24,6 +24,7 @@ from benchmarks.trading_peer import (
     pod,
 )
 from podracer.market.market import Market
+from podracer.pods.memory import keep_freed_memory
 from podracer.pods.settings import PodSettings
 from podracer.pods.trainer import Trainer
 
@@ -160,6 +161,7 @@ def main() -> None:
     """Time one iteration of each."""
     options = arguments()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as every pod does; the peers of this process have it too
     market = indicators_market()
     widths = (64,) if options.quick else (64, 128, 256)
     cases, claims = {}, []

@@ -112,6 +112,13 @@ class PodracerSettings(Settings):
                 f"pod.ppo.minibatches {self.pod.ppo.minibatches} exceeds pod.cohorts "
                 f"{self.pod.cohorts}: a minibatch is made of whole cohorts"
             )
+        if self.pod.cohorts % self.pod.ppo.minibatches:
+            fits = [m for m in range(1, self.pod.cohorts + 1) if self.pod.cohorts % m == 0]
+            near = min(fits, key=lambda m: abs(m - self.pod.ppo.minibatches))
+            raise ValueError(
+                f"pod.ppo.minibatches {self.pod.ppo.minibatches} does not divide pod.cohorts "
+                f"{self.pod.cohorts}: a minibatch is made of whole cohorts; use {near}"
+            )
         self._agents_can_learn()
         self._pods_can_trade()
         return self

@@ -45,6 +45,7 @@ WINDOWS = "windows: {train: 8y, selection: 5y, lockbox: 5y}\n"
         (WINDOWS + "env:\n  action: {mode: discrete}\npod:\n  algorithm: dqn\n", r"pod\.replay\.duelling: the value comes from the MLP"),
         (WINDOWS + "pod:\n  algorithm: a2c\nhyperparameters:\n  clip: 0.1\n", r"params\.yaml:5: hyperparameters\.clip: a2c does not read it; it reads discount, entropy_bonus"),
         (WINDOWS + "tournament:\n  ranges: {target_rate: [0.1, 0.2]}\n", r"tournament\.ranges\.target_rate: ppo does not read it"),
+        (WINDOWS + "pod:\n  ppo: {minibatches: 3}\n", r"pod\.ppo\.minibatches 3 does not divide pod\.cohorts 16: .*; use 2"),
         (WINDOWS + "pod:\n  algorithm: reinforce\n", r"pod\.algorithm: input should be 'ppo', 'a2c'"),
         (WINDOWS + "env:\n  observations:\n    asset_features: {}\n    previous_action:\n", r"params\.yaml:5: env\.observations\.previous_action: it reads more"),
         (WINDOWS + "env:\n  observations: {cash: {}}\n", r"pod\.network\.head: it reads asset columns, and env\.observations names none"),
