@@ -39,6 +39,9 @@ bench: setup
 	$(BIN)/python -m benchmarks.data_pairs
 	$(BIN)/python -m benchmarks.minute_market
 
+gpu-check: setup
+	$(BIN)/python -m benchmarks.gpu_check
+
 # Our side of the learning study (hours); what benchmarks/results has is not trained again.
 study: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt 'gymnasium[box2d,mujoco]'
