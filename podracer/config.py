@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from podracer.agents.settings import READ_BY, Hyperparameters, require_fit
+from podracer.agents.settings import Hyperparameters, read_by, require_fit
 from podracer.envs.functors import AssetObservation
 from podracer.envs.registry import FunctorSet
 from podracer.envs.settings import KNOWN_OBSERVATIONS, EnvSettings
@@ -107,12 +107,12 @@ class PodracerSettings(Settings):
                 f"pod.horizon_bars and pod.network.memory_bars: rewards and memories of one window would "
                 f"reach into the next"
             )
-        if self.pod.ppo.minibatches > self.pod.cohorts:
+        if self.pod.algorithm == "ppo" and self.pod.ppo.minibatches > self.pod.cohorts:
             raise ValueError(
                 f"pod.ppo.minibatches {self.pod.ppo.minibatches} exceeds pod.cohorts "
                 f"{self.pod.cohorts}: a minibatch is made of whole cohorts"
             )
-        if self.pod.cohorts % self.pod.ppo.minibatches:
+        if self.pod.algorithm == "ppo" and self.pod.cohorts % self.pod.ppo.minibatches:
             fits = [m for m in range(1, self.pod.cohorts + 1) if self.pod.cohorts % m == 0]
             near = min(fits, key=lambda m: abs(m - self.pod.ppo.minibatches))
             raise ValueError(
@@ -127,7 +127,7 @@ class PodracerSettings(Settings):
         algorithm = self.pod.algorithm
         has_choices = self.env.action.mode == "discrete"
         require_fit(algorithm, self.pod.network, self.pod.replay, has_choices)
-        read = READ_BY[algorithm]
+        read = self.read
         usual = Hyperparameters()
         said = {
             f"hyperparameters.{n}": n
@@ -142,8 +142,14 @@ class PodracerSettings(Settings):
         for key, name in said.items():
             if name not in read:
                 raise ValueError(
-                    f"{key}: {algorithm} does not read it; it reads {', '.join(sorted(read))}"
+                    f"{key}: {algorithm} does not read it here; it reads {', '.join(sorted(read))}"
                 )
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The hyper-parameters that make a difference."""
+        has_critic = self.pod.network.critic_hidden > 0
+        return read_by(self.pod.algorithm, self.env.action.mode, has_critic)
 
     def _pods_can_trade(self) -> None:
         if self.env.action.mode == "shares":

@@ -56,6 +56,8 @@ def loss(
     if batch.return_PCTE is not None:
         value_PLEO, _ = mlp(parameters, "critic", inputs)
         error = value_PLEO[..., 0] - batch.return_PCTE
+        if batch.is_open_PCTE is not None:
+            error = error * batch.is_open_PCTE
         loss_P = loss_P + VALUE_WEIGHT * error.square().flatten(1).mean(1)
     return loss_P
 
@@ -88,6 +90,8 @@ def write_gradients(
     if batch.return_PCTE is not None:
         value_PLEO, critic_hidden = mlp(weights, "critic", inputs)
         error = value_PLEO.sub_(batch.return_PCTE[..., None]).mul_(2.0 * VALUE_WEIGHT * share)
+        if batch.is_open_PCTE is not None:
+            error.mul_(batch.is_open_PCTE[..., None])
         by_critic = mlp_backward(weights, gradients, "critic", inputs, critic_hidden, error)
         memory_PLM = (
             by_critic if memory_PLM is None or by_critic is None else memory_PLM + by_critic

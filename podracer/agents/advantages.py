@@ -49,9 +49,16 @@ def critic_advantages(
     return advantage_PCTE
 
 
-def normalised(advantage_PCTE: Tensor) -> Tensor:
-    """Scale each agent's advantages to mean 0 and deviation 1."""
-    flat = advantage_PCTE.flatten(1)
-    std, mean = torch.std_mean(flat, dim=1, correction=0)
-    shape = (-1, 1, 1, 1)
-    return (advantage_PCTE - mean.view(shape)) / (std.view(shape) + 1e-8)
+def normalised(advantage_PCTE: Tensor, is_open_PCTE: Tensor) -> Tensor:
+    """Scale each agent's advantages to mean 0 and deviation 1 over open accounts; others get 0.
+
+    Args:
+        advantage_PCTE: any.
+        is_open_PCTE: 1, or 0 where an episode had ended before.
+    """
+    axes = (1, 2, 3)
+    number = is_open_PCTE.sum(axes, keepdim=True).clamp(min=1.0)
+    mean = (advantage_PCTE * is_open_PCTE).sum(axes, keepdim=True) / number
+    centred = (advantage_PCTE - mean) * is_open_PCTE
+    std = (centred.square().sum(axes, keepdim=True) / number).sqrt()
+    return centred / (std + 1e-8)

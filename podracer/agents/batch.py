@@ -25,6 +25,7 @@ class Batch(NamedTuple):
         account_PCTES: account inputs, or None where no network reads them.
         advantage_PCTE: of what was done.
         return_PCTE: targets of the critic, or None without one.
+        is_open_PCTE: 0 where an episode had ended and the account only waits, or None if none has.
     """
 
     session_CT: Tensor
@@ -32,6 +33,7 @@ class Batch(NamedTuple):
     account_PCTES: Tensor | None
     advantage_PCTE: Tensor
     return_PCTE: Tensor | None
+    is_open_PCTE: Tensor | None = None
 
     def minibatch(self, cohorts: Tensor) -> "Batch":
         """Return some cohorts.
@@ -63,4 +65,5 @@ class Batch(NamedTuple):
             maybe(self.account_PCTES),
             pick(self.advantage_PCTE),
             maybe(self.return_PCTE),
+            maybe(self.is_open_PCTE),
         )

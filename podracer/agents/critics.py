@@ -30,6 +30,7 @@ class Sample(NamedTuple):
         reward_PLE: what it earned.
         next_inputs: what it led to.
         goes_on_PLE: 0 where the episode came to its end.
+        is_open_PLE: 0 where it had ended before: nothing is learnt of it.
     """
 
     inputs: Inputs
@@ -37,6 +38,7 @@ class Sample(NamedTuple):
     reward_PLE: Tensor
     next_inputs: Inputs
     goes_on_PLE: Tensor
+    is_open_PLE: Tensor
 
 
 def anatomy(*critics: str, spread: str = "none", has_temperature: bool = False) -> Anatomy:
@@ -57,21 +59,31 @@ def wanted_values(population: Population, sample: Sample, next_value_PLE: Tensor
 
 
 def critic_loss(
-    parameters: Parameters, critics: Sequence[str], inputs: Inputs, wanted_PLE: Tensor
+    parameters: Parameters,
+    critics: Sequence[str],
+    inputs: Inputs,
+    wanted_PLE: Tensor,
+    is_open_PLE: Tensor,
 ) -> Tensor:
     """Return the sum of the critics' mean squared errors (P,): the oracle of the gradients."""
-    errors = [mlp(parameters, name, inputs)[0][..., 0] - wanted_PLE for name in critics]
+    errors = [
+        (mlp(parameters, name, inputs)[0][..., 0] - wanted_PLE) * is_open_PLE for name in critics
+    ]
     return sum((e.square().flatten(1).mean(1) for e in errors), torch.zeros(()))
 
 
 def write_critic_gradients(
-    population: Population, critics: Sequence[str], inputs: Inputs, wanted_PLE: Tensor
+    population: Population,
+    critics: Sequence[str],
+    inputs: Inputs,
+    wanted_PLE: Tensor,
+    is_open_PLE: Tensor,
 ) -> None:
     """Write the gradient of `critic_loss`."""
-    share = 2.0 / wanted_PLE[0].numel()
+    share_PLEO = (is_open_PLE * (2.0 / wanted_PLE[0].numel()))[..., None]
     for name in critics:
         value_PLEO, hidden = mlp(population.weights, name, inputs)
-        error = value_PLEO.sub_(wanted_PLE[..., None]).mul_(share)
+        error = value_PLEO.sub_(wanted_PLE[..., None]).mul_(share_PLEO)
         mlp_backward(population.weights, population.gradients, name, inputs, hidden, error)
 
 
@@ -91,20 +103,24 @@ def worth_gradient(
     return one + account_gradient(parameters, critics[1], other_hidden, 1.0 - is_smaller, actions)
 
 
-def deterministic_loss(parameters: Parameters, critic: str, inputs: Inputs) -> Tensor:
+def deterministic_loss(
+    parameters: Parameters, critic: str, inputs: Inputs, is_open_PLE: Tensor
+) -> Tensor:
     """Return minus the mean value of what actors would do (P,): the oracle of the gradients."""
     output, _ = actor(parameters, inputs)
     seen = inputs.with_actions(torch.tanh(output))
-    return -judged(parameters, (critic,), seen).flatten(1).mean(1)
+    return -(judged(parameters, (critic,), seen) * is_open_PLE).flatten(1).mean(1)
 
 
-def write_deterministic_gradients(population: Population, critic: str, inputs: Inputs) -> None:
+def write_deterministic_gradients(
+    population: Population, critic: str, inputs: Inputs, is_open_PLE: Tensor
+) -> None:
     """Write the gradient of `deterministic_loss` with respect to the actor."""
     output, hidden = actor(population.weights, inputs)
     action_PLEN = torch.tanh(output)
     worth = worth_gradient(population.weights, (critic,), inputs, action_PLEN)
-    share = worth[0, ..., 0].numel()
-    output = worth.mul_(action_PLEN.square().sub_(1.0)).div_(share)
+    share_PLE1 = (is_open_PLE / is_open_PLE[0].numel())[..., None]
+    output = worth.mul_(action_PLEN.square().sub_(1.0)).mul_(share_PLE1)
     actor_backward(population.weights, population.gradients, inputs, hidden, output)
 
 

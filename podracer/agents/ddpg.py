@@ -37,8 +37,8 @@ def learn(population: Population, target: Parameters, sample: Sample) -> None:
     """Take one step of critic and actor."""
     wanted_PLE = targets(population, target, sample)
     seen = sample.inputs.with_actions(sample.action_PLEN)
-    write_critic_gradients(population, CRITICS, seen, wanted_PLE)
+    write_critic_gradients(population, CRITICS, seen, wanted_PLE, sample.is_open_PLE)
     population.step("critics", population.hyper["critic_learning_rate"])
-    write_deterministic_gradients(population, CRITICS[0], sample.inputs)
+    write_deterministic_gradients(population, CRITICS[0], sample.inputs, sample.is_open_PLE)
     population.step("actor", population.hyper["learning_rate"])
     follow(target, population)

@@ -55,6 +55,7 @@ def loss(
     inputs: Inputs,
     action_PLEN: Tensor,
     wanted_PLE: Tensor,
+    is_open_PLE: Tensor,
 ) -> Tensor:
     """Return the mean Huber loss of the choices made (P,): the oracle of the gradients."""
     output, _ = actor(parameters, inputs)
@@ -62,7 +63,7 @@ def loss(
     made = q.gather(-1, action_PLEN.long()[..., None])[..., 0]
     wanted = wanted_PLE[..., None].expand_as(made)
     each = torch.nn.functional.smooth_l1_loss(made, wanted, reduction="none")
-    return each.flatten(1).mean(1)
+    return (each * is_open_PLE[..., None]).flatten(1).mean(1)
 
 
 def write_gradients(
@@ -71,13 +72,14 @@ def write_gradients(
     inputs: Inputs,
     action_PLEN: Tensor,
     wanted_PLE: Tensor,
+    is_open_PLE: Tensor,
 ) -> None:
     """Write the gradient of `loss`."""
     output, hidden = actor(population.weights, inputs)
     q = q_values(output, action_PLEN.shape[-1], settings.duelling)
     choice = action_PLEN.long()[..., None]
     error = (q.gather(-1, choice) - wanted_PLE[..., None, None]).clamp_(-1.0, 1.0)
-    error.div_(action_PLEN[0].numel())
+    error.mul_((is_open_PLE / action_PLEN[0].numel())[..., None, None])
     by_score = torch.zeros_like(q).scatter_(-1, choice, error)
     if settings.duelling:
         by_score -= error / q.shape[-1]
@@ -93,6 +95,8 @@ def learn(
 ) -> None:
     """Take one step."""
     wanted_PLE = targets(population, target, settings, sample)
-    write_gradients(population, settings, sample.inputs, sample.action_PLEN, wanted_PLE)
+    write_gradients(
+        population, settings, sample.inputs, sample.action_PLEN, wanted_PLE, sample.is_open_PLE
+    )
     population.step("policy", population.hyper["learning_rate"], MAX_GRADIENT_NORM)
     follow(target, population)

@@ -76,7 +76,8 @@ class Population:
             is_dead_P: whose policy explores no more.
         """
         farthest_P = self.farthest_P
-        self._mark(~torch.isfinite(self.longest_P + farthest_P), NON_FINITE)
+        is_finite_P = torch.isfinite(self.longest_P + farthest_P)
+        self._mark(~(is_finite_P & torch.isfinite(self.weights.flat_PW).all(1)), NON_FINITE)
         self._mark(farthest_P > LARGEST_DISTANCE, EXPLODING)
         if is_dead_P is not None:
             self._mark(is_dead_P, DEAD)

@@ -1,11 +1,12 @@
 """What off-policy algorithms remember: account and action on a session, never the market's features.
 
-A transition of 30 stocks takes 376 bytes instead of the 2.5 kB of two whole observations.
+A transition of 30 stocks takes 380 bytes instead of the 2.5 kB of two whole observations.
 
 Shapes: P agents, L sessions, E accounts of an agent on each of them, R slots of the ring, S account
 inputs, N actions, X numbers of a transition.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from podracer.agents.settings import ReplaySettings
 from podracer.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 class Transitions(NamedTuple):
@@ -29,6 +32,7 @@ class Transitions(NamedTuple):
         reward_PLE: what it earned.
         next_account_PLES: what it led to, on the session after.
         goes_on_PLE: 0 where the episode came to its end, so that what follows is worth nothing.
+        is_open_PLE: 0 where it had ended before and the account only waits: nothing is learnt of it.
     """
 
     session_L: Tensor
@@ -37,6 +41,7 @@ class Transitions(NamedTuple):
     reward_PLE: Tensor
     next_account_PLES: Tensor
     goes_on_PLE: Tensor
+    is_open_PLE: Tensor
 
 
 class Replay:
@@ -77,12 +82,19 @@ class Replay:
         """
         P, E, S, N = shape
         self._num_accounts = E
-        # A row is account, next account, action, reward and whether it goes on.
-        self._sizes = [S, S, N, 1, 1]
+        # A row is account, next account, action, reward, whether it goes on and whether it is open.
+        self._sizes = [S, S, N, 1, 1, 1]
         slot_bytes = 4 * P * E * sum(self._sizes)
         spare, smallest = -(-spare_steps // E), -(-settings.batch_size // E)
         fits = settings.capacity_mb * 2**20 // slot_bytes - spare
         self.capacity = min(-(-settings.capacity_steps // E), fits)
+        if self.capacity < -(-settings.capacity_steps // E):
+            logger.warning(
+                "replay.capacity_mb=%d holds %d transitions of an agent, not the %d asked for",
+                settings.capacity_mb,
+                max(self.capacity, 0) * E,
+                settings.capacity_steps,
+            )
         if self.capacity < smallest:
             needed = slot_bytes * (smallest + spare) / 2**20
             raise ConfigError(
@@ -115,6 +127,7 @@ class Replay:
             new.action_PLEN,
             new.reward_PLE[..., None],
             new.goes_on_PLE[..., None],
+            new.is_open_PLE[..., None],
         )
         self._rows_RPEX[slots_L] = torch.cat(parts, dim=-1).transpose(0, 1)
         self.count += number
@@ -130,9 +143,10 @@ class Replay:
         slots_L = (self.count - 1 - age_L) % self._num_slots
         rows_PLEX = self._rows_RPEX.index_select(0, slots_L).transpose(0, 1)
         parts = torch.split(rows_PLEX, self._sizes, dim=-1)
-        account, after, action, reward, goes_on = (part.contiguous() for part in parts)
+        account, after, action, *rest = (part.contiguous() for part in parts)
+        reward, goes_on, is_open = (part[..., 0] for part in rest)
         return Transitions(
-            self._session_R[slots_L], account, action, reward[..., 0], after, goes_on[..., 0]
+            self._session_R[slots_L], account, action, reward, after, goes_on, is_open
         )
 
     def _open(self, path: Path, rows: tuple[int, ...]) -> None:

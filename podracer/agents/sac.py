@@ -62,18 +62,26 @@ def targets(
 
 
 def actor_loss(
-    parameters: Parameters, exploration: Squashed, inputs: Inputs, noise_LEN: Tensor
+    parameters: Parameters,
+    exploration: Squashed,
+    inputs: Inputs,
+    noise_LEN: Tensor,
+    is_open_PLE: Tensor,
 ) -> Tensor:
     """Return the mean of temperature · ln density - value (P,): the oracle of the gradients."""
     output, _ = actor(parameters, inputs)
     action, density = squash(*exploration.split(output, parameters), noise_LEN)
     value = judged(parameters, CRITICS, inputs.with_actions(action))
     temperature = parameters["temperature"].detach().exp()[..., None]
-    return (temperature * density - value).flatten(1).mean(1)
+    return ((temperature * density - value) * is_open_PLE).flatten(1).mean(1)
 
 
 def write_actor_gradients(
-    population: Population, exploration: Squashed, inputs: Inputs, noise_LEN: Tensor
+    population: Population,
+    exploration: Squashed,
+    inputs: Inputs,
+    noise_LEN: Tensor,
+    is_open_PLE: Tensor,
 ) -> Tensor:
     """Write the gradient of `actor_loss` by the actor; returns the mean log density (P,).
 
@@ -85,7 +93,7 @@ def write_actor_gradients(
     mean, log_std = exploration.split(output, weights)
     action, density = squash(mean, log_std, noise_LEN)
     temperature = weights["temperature"].exp()[:, None, None]
-    share = 1.0 / density[0].numel()
+    share = (is_open_PLE / is_open_PLE[0].numel())[..., None]
     worth = worth_gradient(weights, CRITICS, inputs, action)
     by_u = share * (2.0 * temperature * action - worth * (1.0 - action.square()))
     by_log_std = by_u * log_std.exp() * noise_LEN - share * temperature
@@ -94,7 +102,8 @@ def write_actor_gradients(
     seen = output.shape[-1] > mean.shape[-1]
     output = torch.cat([by_u, by_log_std], dim=-1) if seen else by_u
     actor_backward(weights, population.gradients, inputs, hidden, output)
-    return density.flatten(1).mean(1)
+    number_P = is_open_PLE.sum((1, 2)).clamp(min=1.0)
+    return (density * is_open_PLE).sum((1, 2)) / number_P
 
 
 def learn(
@@ -118,9 +127,11 @@ def learn(
     hyper = population.hyper
     wanted_PLE = targets(population, target, exploration, sample, next_noise_LEN)
     seen = sample.inputs.with_actions(sample.action_PLEN)
-    write_critic_gradients(population, CRITICS, seen, wanted_PLE)
+    write_critic_gradients(population, CRITICS, seen, wanted_PLE, sample.is_open_PLE)
     population.step("critics", hyper["critic_learning_rate"])
-    density_P = write_actor_gradients(population, exploration, sample.inputs, noise_LEN)
+    density_P = write_actor_gradients(
+        population, exploration, sample.inputs, noise_LEN, sample.is_open_PLE
+    )
     population.step("actor", hyper["learning_rate"])
     # The temperature rises while the entropy, minus the log density, is lower than wanted.
     entropy_P = hyper["target_entropy"] * sample.action_PLEN.shape[-1]

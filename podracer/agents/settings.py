@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from podracer.settings import Settings
 
@@ -21,10 +21,20 @@ READ_BY: dict[str, frozenset[str]] = {
 }
 
 
+def read_by(algorithm: str, mode: str, has_critic: bool) -> frozenset[str]:
+    """Return the hyper-parameters that an algorithm reads with an action mode."""
+    read = READ_BY[algorithm]
+    if mode != "weights":
+        read -= {"speed"}
+    if mode == "discrete":
+        read -= {"gain", "initial_std"}
+    return read if has_critic else read - {"gae_lambda"}
+
+
 class Hyperparameters(Settings):
     """What may differ between the agents of one pod; the generator mutates these.
 
-    `READ_BY` tells which of them an algorithm reads.
+    `read_by` tells which of them an algorithm reads.
     """
 
     learning_rate: float = Field(
@@ -101,6 +111,15 @@ class ReplaySettings(Settings):
     exploration_steps: int = Field(
         10_000, ge=1, description="DQN: steps in which random choices fall to exploration_chance."
     )
+
+    @model_validator(mode="after")
+    def _holds_a_batch(self) -> "ReplaySettings":
+        if self.capacity_steps < self.batch_size:
+            raise ValueError(
+                f"capacity_steps {self.capacity_steps} is less than a batch of {self.batch_size}: raise it "
+                f"or lower batch_size"
+            )
+        return self
 
 
 class NetworkSettings(Settings):

@@ -57,9 +57,9 @@ def learn(
     """Take one step of the critics, and of actor and targets if it is their turn."""
     wanted_PLE = targets(population, target, sample, noise_LEN)
     seen = sample.inputs.with_actions(sample.action_PLEN)
-    write_critic_gradients(population, CRITICS, seen, wanted_PLE)
+    write_critic_gradients(population, CRITICS, seen, wanted_PLE, sample.is_open_PLE)
     population.step("critics", population.hyper["critic_learning_rate"])
     if moves_actor:
-        write_deterministic_gradients(population, CRITICS[0], sample.inputs)
+        write_deterministic_gradients(population, CRITICS[0], sample.inputs, sample.is_open_PLE)
         population.step("actor", population.hyper["learning_rate"])
         follow(target, population)

@@ -39,10 +39,12 @@ def _tournament(
     pool: TrainingPool,
     lineage: Lineage,
 ) -> None:
+    # Defaults may name hyper-parameters that this algorithm does not read: children need not vary them.
+    varied = {n: limits for n, limits in settings.tournament.ranges.items() if n in settings.read}
     job = TournamentJob(
         run=folder.name,
         seed=settings.seed,
-        settings=settings.tournament,
+        settings=settings.tournament.model_copy(update={"ranges": varied}),
         pod=settings.pod,
         hyperparameters=settings.hyperparameters,
         env=settings.env,

@@ -31,9 +31,11 @@ class Learner(Protocol):
 
     Attributes:
         memory_bytes: of what is kept between rollouts.
+        has_begun: whether there has been an update.
     """
 
     memory_bytes: int
+    has_begun: bool
 
     def learn(self, experience: Experience, agents: Explorers) -> None:
         """Take in a rollout and update."""
@@ -52,6 +54,7 @@ class OnPolicyLearner:
     """PPO and A2C: advantages of the rollout, then updates with it; nothing is kept."""
 
     memory_bytes = 0
+    has_begun = False
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class OnPolicyLearner:
     def learn(self, experience: Experience, agents: Explorers) -> None:
         """Take in a rollout and update."""
         batch = self._batch(experience)
+        self.has_begun = True
         if self._settings.algorithm == "a2c":
             a2c.learn(self._population, self._distribution, batch, self._rollouts.inputs)
             return
@@ -90,12 +94,16 @@ class OnPolicyLearner:
     def _batch(self, lived: Experience) -> Batch:
         advantage_PCTE, return_PCTE = self._advantages(lived)
         if self._settings.ppo.normalise_advantages:
-            advantage_PCTE = normalised(advantage_PCTE)
+            advantage_PCTE = normalised(advantage_PCTE, lived.is_open_PCTE)
+        else:
+            advantage_PCTE = advantage_PCTE * lived.is_open_PCTE
+        # What an account does after its episode has ended teaches nothing.
+        waits = None if bool(lived.is_open_PCTE.all()) else lived.is_open_PCTE
         account = None if lived.account_PCUES is None else lived.account_PCUES[:, :, :-1]
         taken = self._distribution.taken(
             lived.output_PCTEO, lived.noise_PCTEx, lived.action_PCTEN, self._population.weights
         )
-        batch = Batch(lived.session_CT, taken, account, advantage_PCTE, return_PCTE)
+        batch = Batch(lived.session_CT, taken, account, advantage_PCTE, return_PCTE, waits)
         return batch if self._rollouts.has_cohorts else _as_samples(batch)
 
     def _advantages(self, lived: Experience) -> tuple[Tensor, Tensor | None]:
@@ -148,7 +156,7 @@ def _as_samples(batch: Batch) -> Batch:
         None if account is None else alone(account),
         alone(batch.advantage_PCTE),
         None if target is None else alone(target),
-    )
+    )  # episodes without a market go on in the next one: no account waits
 
 
 class OffPolicyLearner:
@@ -185,15 +193,19 @@ class OffPolicyLearner:
         spare_steps = rollouts.steps * settings.checkpoint_every
         self._replay = Replay(settings.replay, shape, spare_steps, path)
         self.memory_bytes = self._replay.memory_bytes
+        self.has_begun = False
         self._num_updates = 0
         self._num_steps = 0
+        self._num_seen = 0
 
     def learn(self, experience: Experience, agents: Explorers) -> None:
         """Remember a rollout; once there is enough to draw from, update."""
         self._replay.add(_transitions(experience, self._rollouts.has_cohorts))
-        if len(self._replay) < max(self._settings.warmup_steps, self._settings.batch_size):
+        self._num_seen += self._rollouts.steps
+        if self._num_seen < max(self._settings.warmup_steps, self._settings.batch_size):
             return
         self._num_steps += self._rollouts.steps
+        self.has_begun = True
         while self._num_updates < int(self._num_steps * self._settings.updates_per_step):
             self._num_updates += 1
             self._update(agents)
@@ -202,7 +214,11 @@ class OffPolicyLearner:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return what a resumed training needs beside the population and the replay's file."""
         self._replay.flush()
-        facts = {"updates": self._num_updates, "update_steps": self._num_steps}
+        facts = {
+            "updates": self._num_updates,
+            "update_steps": self._num_steps,
+            "seen": self._num_seen,
+        }
         return {"target": self._target.flat_PW}, facts | dict(self._replay.facts())
 
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -216,6 +232,7 @@ class OffPolicyLearner:
         self._replay.count = facts["count"]
         self._target.flat_PW.copy_(tensors["target"])
         self._num_updates, self._num_steps = facts["updates"], facts["update_steps"]
+        self._num_seen = facts["seen"]
 
     def _update(self, agents: Explorers) -> None:
         drawn = self._replay.draw(self._settings.batch_size, agents.pod_generator)
@@ -250,6 +267,7 @@ class OffPolicyLearner:
             arranged(drawn.reward_PLE),
             seen(drawn.session_L + 1, drawn.next_account_PLES),
             arranged(drawn.goes_on_PLE),
+            arranged(drawn.is_open_PLE),
         )
 
 
@@ -277,4 +295,5 @@ def _transitions(lived: Experience, has_cohorts: bool) -> Transitions:
         each(lived.reward_PCTE),
         each(after),
         each(lived.is_worth_PCTE),
+        each(lived.is_open_PCTE),
     )

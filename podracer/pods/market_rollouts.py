@@ -158,8 +158,9 @@ class MarketRollouts:
         base_CA = base_CA / base_CA.sum(1, keepdim=True).clamp(min=1e-9)
         own_PCA = base_CA.expand(P, C, A)
         if self._settings.action.mode == "weights":
-            no_account = torch.zeros(P, C, 1, self.sizes.num_account_inputs)
-            seen = remember(agents.weights, self.inputs(start_C[:, None], no_account))
+            in_cash_ES = self._observations.account(np.zeros((A, 1)))
+            in_cash = in_cash_ES.expand(P, C, 1, self.sizes.num_account_inputs)
+            seen = remember(agents.weights, self.inputs(start_C[:, None], in_cash))
             output, _ = actor(agents.weights, seen)
             scores = best_actions(agents.algorithm, self.sizes, output[:, :, 0])
             own_PCA = target_weights(scores, agents.hyper["gain"].view(P, 1, 1), visible_CA)

@@ -132,7 +132,8 @@ def _resume(trainer: Trainer) -> None:
         tensors, facts = checkpoint.load(trainer.spec.folder / "state")
         trainer.restore(tensors, facts)
     except CheckpointError as error:
-        logger.debug("pod=%s starts anew: %s", trainer.spec.name, error)
+        if (trainer.spec.folder / "state.json").exists():
+            logger.warning("pod=%s starts anew: %s", trainer.spec.name, error)
 
 
 def _agent_result(

@@ -79,6 +79,11 @@ class Trainer:
         )
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there has been an update."""
+        return self._learner.has_begun
+
+    @property
     def memory_bytes(self) -> int:
         """Estimate what a worker needs beside the libraries, once a rollout has been made.
 

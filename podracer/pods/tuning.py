@@ -121,6 +121,8 @@ def tune(
             best = fastest
         rates = bench.rates([before, best] if best != before else [before], FINAL_ROUNDS)
         ratios_last = [a / b for a, b in zip(rates[best], rates[before], strict=True)]
+        if min(ratios_last) < 1.0:  # within what the same sizes move by
+            best, ratios_last = before, [1.0]
         worker_bytes = bench.worker_bytes(best)
     return Tuning(
         before,
@@ -155,7 +157,9 @@ class _Bench:
 
     def settings(self, choice: Choice) -> PodSettings:
         """Return the settings with other sizes."""
-        return self._given.model_copy(update=choice._asdict())
+        # A replay's warm-up is no part of how fast a pod trains.
+        replay = self._given.replay.model_copy(update={"warmup_steps": 0})
+        return self._given.model_copy(update=choice._asdict() | {"replay": replay})
 
     def rates(self, choices: list[Choice], rounds: int) -> Mapping[Choice, list[float]]:
         """Return agent-steps per CPU second of each choice in each round; rounds rotate the order."""
@@ -188,6 +192,7 @@ class _Bench:
             folder = self._scratch / "-".join(map(str, choice))
             folder.mkdir(exist_ok=True)
             trainer = self._open(self.settings(choice), folder)
-            trainer.iterate()  # compile and warm up
+            while not trainer.has_begun:  # compile, and fill a replay for a first batch
+                trainer.iterate()
             self._trainers[choice] = trainer
         return self._trainers[choice]

@@ -70,6 +70,7 @@ def batch(learnt, sizes, seen):
         seen.account_PLES,
         numbers(*shape, seed=7),
         numbers(*shape, seed=8) if "critic_out" in learnt.weights else None,
+        (numbers(*shape, seed=9) > -0.5).float(),
     )
 
 
@@ -115,8 +116,8 @@ def sample(learnt, sizes, seed=20):
         ).float()
     else:
         action = torch.rand(*shape, sizes.num_actions, generator=generator) * 2 - 1
-    goes_on = (torch.rand(shape, generator=generator) > 0.3).float()
-    return critics.Sample(seen, action, numbers(*shape, seed=4), later, goes_on)
+    goes_on, is_open = (torch.rand(2, *shape, generator=generator) > 0.3).float()
+    return critics.Sample(seen, action, numbers(*shape, seed=4), later, goes_on, is_open)
 
 
 OFF_POLICY = [
@@ -136,9 +137,11 @@ def test_critic_gradients(algorithm, sizes, network):
     s = sample(learnt, sizes)
     seen, wanted = s.inputs.with_actions(s.action_PLEN), numbers(*s.reward_PLE.shape, seed=6)
     with torch.no_grad():
-        critics.write_critic_gradients(learnt, module.CRITICS, seen, wanted)
+        critics.write_critic_gradients(learnt, module.CRITICS, seen, wanted, s.is_open_PLE)
     require_equal(
-        learnt, lambda p: critics.critic_loss(p, module.CRITICS, seen, wanted), ("critic",)
+        learnt,
+        lambda p: critics.critic_loss(p, module.CRITICS, seen, wanted, s.is_open_PLE),
+        ("critic",),
     )
 
 
@@ -147,12 +150,13 @@ def test_critic_gradients(algorithm, sizes, network):
 def test_deterministic_actor_gradients(algorithm, sizes, network):
     module = {"ddpg": ddpg, "td3": td3}[algorithm]
     learnt = population(algorithm, sizes, network)
-    seen = sample(learnt, sizes).inputs
+    s = sample(learnt, sizes)
+    seen, is_open = s.inputs, s.is_open_PLE
     with torch.no_grad():
-        critics.write_deterministic_gradients(learnt, module.CRITICS[0], seen)
+        critics.write_deterministic_gradients(learnt, module.CRITICS[0], seen, is_open)
     require_equal(
         learnt,
-        lambda p: critics.deterministic_loss(p, module.CRITICS[0], seen),
+        lambda p: critics.deterministic_loss(p, module.CRITICS[0], seen, is_open),
         ("head", "mlp", "cash_score"),
     )
 
@@ -161,14 +165,15 @@ def test_deterministic_actor_gradients(algorithm, sizes, network):
 def test_soft_actor_gradients(sizes, network):
     learnt = population("sac", sizes, network)
     explore = exploration("sac", sizes, learnt.hyper, ReplaySettings())
-    seen = inputs(sizes)
+    s = sample(learnt, sizes)
+    seen, is_open = s.inputs, s.is_open_PLE
     num_sessions = seen.account_PLES.shape[1]
     noise = numbers(num_sessions, seen.account_PLES.shape[2], sizes.num_actions, seed=3)
     with torch.no_grad():
-        sac.write_actor_gradients(learnt, explore, seen, noise)
+        sac.write_actor_gradients(learnt, explore, seen, noise, is_open)
     require_equal(
         learnt,
-        lambda p: sac.actor_loss(p, explore, seen, noise),
+        lambda p: sac.actor_loss(p, explore, seen, noise, is_open),
         ("head", "mlp", "cash_score", "log_std"),
     )
 
@@ -184,8 +189,9 @@ def test_q_gradients(sizes, network, duelling):
     s = sample(learnt, sizes)
     wanted = numbers(*s.reward_PLE.shape, seed=6)
     with torch.no_grad():
-        dqn.write_gradients(learnt, settings, s.inputs, s.action_PLEN, wanted)
-    require_equal(learnt, lambda p: dqn.loss(p, settings, s.inputs, s.action_PLEN, wanted))
+        done = s.inputs, s.action_PLEN, wanted, s.is_open_PLE
+        dqn.write_gradients(learnt, settings, *done)
+    require_equal(learnt, lambda p: dqn.loss(p, settings, *done))
 
 
 def test_there_are_as_many_agents_as_the_tests_compare():

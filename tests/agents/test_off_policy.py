@@ -123,6 +123,7 @@ def test_a_poisoned_agent_is_marked_and_its_neighbours_keep_their_bits(name):
             action_PLEN=torch.cat([s.action_PLEN, s.action_PLEN[:1]]),
             reward_PLE=numbers(4, 4, 5, seed=3),
             goes_on_PLE=torch.ones(4, 4, 5),
+            is_open_PLE=torch.ones(4, 4, 5),
         )
         if poison:
             learnt.weights["mlp_bias1"][2] = torch.nan
@@ -143,6 +144,7 @@ def test_the_temperature_rises_while_actions_are_less_random_than_wanted():
     learnt.weights["log_std"].copy_(torch.tensor([[-5.0] * 3, [-5.0] * 3, [0.0] * 3]))
     learnt.weights["temperature"].zero_()
     target, s = target_of(learnt), sample(learnt, CONTINUOUS)
+    s = s._replace(is_open_PLE=torch.ones(3, 4, 5))
     learn("sac", learnt, target, s)
     moved = learnt.weights["temperature"][:, 0]
     # A first step of Adam is as long as the learning rate.
@@ -202,6 +204,7 @@ def transitions(start, number, num_agents=2, num_accounts=2):
         2 * each,
         each[..., None].repeat(1, 1, 1, 3) + 0.5,
         1 / (1 + each),
+        2 / (1 + each),
     )
 
 
@@ -224,6 +227,7 @@ def test_a_replay_forgets_the_oldest_and_gives_back_what_it_was_given():
             assert torch.equal(drawn.reward_PLE[p, :, e], 2 * x)
             assert torch.equal(drawn.next_account_PLES[p, :, e], x[:, None].repeat(1, 3) + 0.5)
             assert torch.equal(drawn.goes_on_PLE[p, :, e], 1 / (1 + x))
+            assert torch.equal(drawn.is_open_PLE[p, :, e], 2 / (1 + x))
 
 
 def test_a_replay_in_a_file_outlives_its_process_and_what_came_after_the_checkpoint(tmp_path):
@@ -254,8 +258,8 @@ def test_a_replay_in_a_file_outlives_its_process_and_what_came_after_the_checkpo
 def test_a_replay_that_memory_cannot_hold_is_refused_and_a_smaller_one_is_cut_to_it():
     settings = ReplaySettings(capacity_steps=10**6, capacity_mb=1, batch_size=8)
     cut = Replay(settings, (8, 2, 31, 30), spare_steps=64)
-    # 94 numbers of 4 bytes for 2 accounts of 8 agents: 174 sessions in a MiB, 32 of them spare.
-    assert cut.capacity == 174 - 32
+    # 95 numbers of 4 bytes for 2 accounts of 8 agents: 172 sessions in a MiB, 32 of them spare.
+    assert cut.capacity == 172 - 32
     settings = ReplaySettings(capacity_mb=1, batch_size=512)
     with pytest.raises(
         ConfigError, match=r"pod\.replay\.capacity_mb: 1 MiB hold fewer than the 512"

@@ -103,10 +103,15 @@ def test_advantages_equal_a_scalar_loop_and_stop_where_an_episode_does():
             assert float(alone[p, 1, t, 2]) == pytest.approx(returns[2] - mean, abs=1e-5)
 
 
-def test_normalised_advantages_have_mean_0_and_deviation_1_for_each_agent():
-    found = normalised(5 + 3 * numbers(2, 3, 4, 5) * torch.tensor([1.0, 9.0]).view(2, 1, 1, 1))
-    assert torch.allclose(found.flatten(1).mean(1), torch.zeros(2), atol=1e-5)
-    assert torch.allclose(found.flatten(1).std(1, correction=0), torch.ones(2), atol=1e-5)
+def test_normalised_advantages_have_mean_0_and_deviation_1_for_each_agent_over_open_accounts():
+    is_open = (numbers(2, 3, 4, 5, seed=1) > -0.5).float()
+    raw = 5 + 3 * numbers(2, 3, 4, 5) * torch.tensor([1.0, 9.0]).view(2, 1, 1, 1)
+    found = normalised(raw, is_open)
+    for p in range(2):
+        kept = found[p][is_open[p] > 0]
+        assert float(kept.mean()) == pytest.approx(0, abs=1e-5)
+        assert float(kept.std(correction=0)) == pytest.approx(1, abs=1e-5)
+        assert not found[p][is_open[p] == 0].any()
 
 
 def test_the_loss_is_minus_the_clipped_objective_minus_entropy_plus_the_critics_error():
@@ -127,7 +132,8 @@ def test_the_loss_is_minus_the_clipped_objective_minus_entropy_plus_the_critics_
             ratio = np.exp(change)
             total -= min(ratio * advantage, min(max(ratio, 1 - clip), 1 + clip) * advantage)
             weighted -= change * advantage
-            errors += 0.5 * float(value[p][i] - done.return_PCTE[p][i]) ** 2
+            counts = float(done.is_open_PCTE[p][i])
+            errors += 0.5 * counts * float(value[p][i] - done.return_PCTE[p][i]) ** 2
         bonus = float(learnt.hyper["entropy_bonus"][p]) * float(entropy[p].mean())
         assert float(found[p]) == pytest.approx((total + errors) / 20 - bonus, abs=1e-4)
         assert float(plain[p]) == pytest.approx((weighted + errors) / 20 - bonus, abs=1e-4)

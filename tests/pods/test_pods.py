@@ -218,6 +218,39 @@ def test_a_replay_that_is_gone_is_said_to_and_the_training_starts_anew(market, t
     assert torch.equal(other.population.weights.flat_PW, before)
 
 
+@pytest.mark.parametrize(("algorithm", "network"), [("ppo", FULL), ("td3", FULL), ("sac", FULL)])
+def test_nothing_is_learnt_of_what_follows_the_end_of_an_episode(
+    market, tmp_path, algorithm, network
+):
+    """Two trainings that differ only in rows after the end of episodes end with the same weights."""
+    env = EnvSettings(terminations={"drawdown_limit": {"fraction": 0.01}})
+    weights = []
+    for poison in (0.0, 7.0):
+        made = learning(
+            market, tmp_path / str(poison), algorithm, network, env, horizon_bars=16,
+        )  # fmt: skip
+        learnt = trainer(made)
+        collect = learnt._rollouts.collect
+
+        def changed(agents, collect=collect, poison=poison):
+            lived = collect(agents)
+            assert 0.02 < float((lived.is_open_PCTE == 0).float().mean()) < 0.9
+            waits_PCTE = 1 - lived.is_open_PCTE
+            return lived._replace(
+                reward_PCTE=lived.reward_PCTE,
+                action_PCTEN=lived.action_PCTEN + poison * waits_PCTE[..., None],
+                noise_PCTEx=lived.noise_PCTEx + poison * waits_PCTE[..., None],
+            )
+
+        learnt._rollouts.collect = changed
+        for _ in range(2):
+            learnt.iterate()
+        weights.append(learnt.population.weights.flat_PW)
+        assert not learnt.failures
+    # What waits has no advantage and no error; sums of zeros in another order leave nothing.
+    assert torch.allclose(*weights, atol=1e-6)
+
+
 def test_a_parent_with_another_network_is_refused(market, tmp_path):
     parent = pod.train(spec(market, tmp_path / "pod")).agents[0]
     child_spec = spec(market, tmp_path / "child", network=FULL)
