@@ -2,13 +2,15 @@
 
 `python -m benchmarks.learn_pairs` trains what is missing on our side (all seeds of a task in one
 population), `--peer` what is missing of SB3's (one task and seed at a time); each result is appended
-to benchmarks/results/learn_pairs.jsonl as it comes. `--table` prints the table; it ends with 1 where
-our interquartile mean is inferior by more than 5 % of the score range.
+to benchmarks/results/learn_pairs.jsonl as it comes, with a hash of its settings. `--table` prints the
+table; it ends with 1 where our interquartile mean is inferior by more than 5 % of the score range, or a
+gate has not been run with all its seeds.
 
 Both are judged alike: the deterministic policy after the last step, over 50 episodes.
 """
 
 import argparse
+import hashlib
 import json
 import subprocess
 import sys
@@ -21,9 +23,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import trim_mean
+from gymnasium.wrappers import RescaleAction
+from scipy.stats import bootstrap, trim_mean
 
-from benchmarks.learn_tasks import TASKS, Task
+from benchmarks.learn_tasks import ACROBOT, CARTPOLE, TASKS, Task
 from podracer.agents.algorithms import best_actions
 from podracer.agents.networks import actor, observed
 from podracer.agents.parameters import Parameters
@@ -38,6 +41,10 @@ RESULTS = Path(__file__).parent / "results" / "learn_pairs.jsonl"
 GATE_SEEDS, SHOWN_SEEDS, EPISODES, MARGIN = 5, 3, 50, 0.05
 KINDS = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "ddpg": "DDPG", "td3": "TD3", "sac": "SAC"}
 Act = Callable[[np.ndarray], np.ndarray]
+UNIT_ACTIONS: dict[str, Any] = {
+    "wrapper_class": RescaleAction,
+    "wrapper_kwargs": {"min_action": np.float32(-1.0), "max_action": np.float32(1.0)},
+}
 
 
 def judged(env: str, act: Act) -> float:
@@ -109,20 +116,17 @@ def peer(task: Task, seed: int) -> dict[str, Any]:
     from stable_baselines3.common.env_util import make_vec_env
 
     started = time.process_time()
-    env = make_vec_env(task.env, n_envs=task.envs, seed=seed)
+    # Actions in [-1, 1] on both sides, so that a deviation means the same.
+    unit = {} if task.algorithm in ("dqn",) or task.env in (CARTPOLE, ACROBOT) else UNIT_ACTIONS
+    env = make_vec_env(task.env, n_envs=task.envs, seed=seed, **unit)
     kind = getattr(stable_baselines3, KINDS[task.algorithm])
     model = kind("MlpPolicy", env, seed=seed, device="cpu", **peer_settings(task))
     model.learn(task.steps)
     seconds = time.process_time() - started
-    is_discrete = hasattr(env.action_space, "n")
 
     def act(seen_EO: np.ndarray) -> np.ndarray:
         action, _ = model.predict(seen_EO, deterministic=True)
-        if is_discrete:
-            return action
-        # GymnasiumEnvs scales from [-1, 1] to the bounds of the space.
-        low, high = env.action_space.low, env.action_space.high
-        return 2.0 * (action - low) / (high - low) - 1.0
+        return action
 
     score = judged(task.env, act)
     env.close()
@@ -134,6 +138,7 @@ def peer_settings(task: Task) -> dict[str, Any]:
     given, shared = task.hyper, task.shared
     activation = torch.nn.Tanh if task.activation == "tanh" else torch.nn.ReLU
     policy = {"activation_fn": activation, "net_arch": [task.width, task.width]}
+    policy["optimizer_kwargs"] = {"eps": 1e-5}
     settings: dict[str, Any] = {"gamma": given["discount"], "policy_kwargs": policy}
     if task.algorithm in ON_POLICY:
         policy["net_arch"] = {"pi": [task.width] * 2, "vf": [task.width] * 2}
@@ -142,7 +147,7 @@ def peer_settings(task: Task) -> dict[str, Any]:
         settings |= {"learning_rate": given["learning_rate"]}
         if task.algorithm == "a2c":
             # Adam as on our side, instead of RMSprop.
-            policy["optimizer_class"], policy["optimizer_kwargs"] = torch.optim.Adam, {"eps": 1e-5}
+            policy["optimizer_class"] = torch.optim.Adam
             return settings | {"use_rms_prop": False}
         batch = task.envs * task.horizon // shared["minibatches"]
         return settings | {
@@ -156,6 +161,8 @@ def peer_settings(task: Task) -> dict[str, Any]:
         "tau": given.get("target_rate", 0.005),
     }  # fmt: skip
     if task.algorithm == "dqn":
+        moves = shared["updates_per_step"]
+        settings["tau"] = 1.0 - (1.0 - given["target_rate"]) ** moves
         settings |= {
             "exploration_fraction": shared["exploration_steps"] / task.steps,
             "exploration_final_eps": given["exploration_chance"], "target_update_interval": 1,
@@ -176,14 +183,23 @@ def result(task: Task, side: str, seed: int, score: float, seconds: float) -> di
     return {
         "task": task.name, "side": side, "seed": seed, "steps": task.steps, "score": round(score, 2),
         "cpu_seconds": round(seconds, 1), "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit,
+        "settings": settings_hash(task, side),
     }  # fmt: skip
 
 
-def stored() -> list[dict[str, Any]]:
-    """Return all results so far."""
+def settings_hash(task: Task, side: str) -> str:
+    """Return what tells results of other settings apart."""
+    told = [*task, {} if side == "ours" else repr(peer_settings(task))]
+    return hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()[:12]
+
+
+def stored(task: Task, side: str) -> dict[int, dict[str, Any]]:
+    """Return the results of the present settings so far, by seed."""
     if not RESULTS.exists():
-        return []
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()]
+        return {}
+    lines = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    wanted = task.name, side, settings_hash(task, side)
+    return {r["seed"]: r for r in lines if (r["task"], r["side"], r.get("settings")) == wanted}
 
 
 def append(line: dict[str, Any]) -> None:
@@ -198,33 +214,60 @@ def train_missing(is_peer: bool, chosen: str) -> None:
     for task in TASKS:
         if chosen not in task.name:
             continue
-        num_seeds = GATE_SEEDS if task.is_gate else SHOWN_SEEDS
-        side = "SB3" if is_peer else "ours"
-        known = {r["seed"] for r in stored() if r["task"] == task.name and r["side"] == side}
+        num_seeds = seeds_of(task)
+        missing = sorted(set(range(num_seeds)) - set(stored(task, "SB3" if is_peer else "ours")))
         if is_peer:
-            for seed in set(range(num_seeds)) - known:
+            for seed in missing:
                 append(peer(task, seed))
-        elif not known:
+        elif missing:
             for line in ours(task, num_seeds):
-                append(line)
+                if line["seed"] in missing:
+                    append(line)
 
 
-def table() -> bool:
-    """Print the results; returns whether none of the gates is inferior."""
+def seeds_of(task: Task) -> int:
+    """Return how many seeds a task is trained with."""
+    return GATE_SEEDS if task.is_gate else SHOWN_SEEDS
+
+
+def difference(scores: dict[str, list[float]]) -> tuple[float, float]:
+    """Return the 90 % bootstrap interval of the difference of the interquartile means."""
+    ours_X, theirs_X = np.array(scores["ours"]), np.array(scores["SB3"])
+    if np.ptp(ours_X) == 0 and np.ptp(theirs_X) == 0:
+        return float(ours_X[0] - theirs_X[0]), float(ours_X[0] - theirs_X[0])
+    found = bootstrap(
+        (ours_X, theirs_X),
+        lambda a, b, axis: trim_mean(a, 0.25, axis=axis) - trim_mean(b, 0.25, axis=axis),
+        confidence_level=0.9,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
+def table(chosen: str) -> bool:
+    """Print the results; returns whether all gates have been run and none is inferior."""
     is_fine = True
     print(
-        "| task | steps | ours: IQM (each) | SB3: IQM (each) | margin | | CPU s a seed: ours, SB3 |"
+        "| task | steps | ours: IQM (each) | SB3: IQM (each) | difference, 90 % | margin | |  CPU s a seed |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for task in TASKS:
-        sides = {
-            side: [r for r in stored() if r["task"] == task.name and r["side"] == side]
-            for side in ("ours", "SB3")
-        }
-        if not all(sides.values()):
+        if chosen not in task.name:
+            continue
+        sides = {side: list(stored(task, side).values()) for side in ("ours", "SB3")}
+        counts = [len(lines) for lines in sides.values()]
+        if min(counts) < seeds_of(task):
+            print(
+                f"| {task.name} | {task.steps:,} | {counts[0]} seeds | {counts[1]} seeds | | | not run | |"
+            )
+            is_fine &= not task.is_gate
             continue
         scores = {side: [r["score"] for r in lines] for side, lines in sides.items()}
-        means = {side: float(trim_mean(values, 0.25)) for side, values in scores.items()}
+        # Of three seeds the interquartile mean is the median.
+        share = 0.25 if task.is_gate else 0.34
+        means = {side: float(trim_mean(values, share)) for side, values in scores.items()}
+        low, high = difference(scores)
         margin = MARGIN * (task.highest - task.lowest)
         is_inferior = means["ours"] < means["SB3"] - margin
         is_fine &= not (is_inferior and task.is_gate)
@@ -232,8 +275,8 @@ def table() -> bool:
         each = [f"{means[s]:.0f} ({', '.join(f'{v:.0f}' for v in scores[s])})" for s in sides]
         verdict = ("inferior" if is_inferior else "not inferior") if task.is_gate else "shown"
         print(
-            f"| {task.name} | {task.steps:,} | {each[0]} | {each[1]} | {margin:.0f} | {verdict} | "
-            f"{seconds[0]:.0f}, {seconds[1]:.0f} |"
+            f"| {task.name} | {task.steps:,} | {each[0]} | {each[1]} | {low:.0f} … {high:.0f} | "
+            f"{margin:.0f} | {verdict} | {seconds[0]:.0f}, {seconds[1]:.0f} |"
         )
     return is_fine
 
@@ -248,7 +291,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if not options.table:
         train_missing(options.peer, options.only)
-    if not table():
+    if not table(options.only):
         sys.exit(1)
 
 

@@ -1,8 +1,10 @@
 """The learning study: classic control and locomotion tasks, with the settings of both sides.
 
 The settings are near those that RL Zoo publishes for Stable-Baselines3 (constant rates, 2x64 networks);
-both sides get the same. What differs: our layers start from normal
-weights, SB3's PPO from orthogonal ones; our minibatches are drawn for all seeds at once.
+both sides get the same. What differs: our layers start from normal weights, SB3's PPO from orthogonal ones;
+our minibatches are drawn for all seeds at once, SB3's for each; our advantages are normalised over a
+rollout, SB3's over a minibatch. SB3's DQN moves its targets every environment step, ours every update: its
+rate is lowered so that both go as far.
 """
 
 from typing import Any, NamedTuple

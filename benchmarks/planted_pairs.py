@@ -4,7 +4,8 @@ A feature of each stock foretells its next earnable return (correlation 0.3, 10 
 oracle is the best rule of a family (softmax of the signal, with a gain, a speed and a band) on the
 training window; both sides are judged by the Sharpe ratio of their deterministic policy on 1,250 later
 sessions, over the oracle's there. Ours is the median of a pod of eight with the default network, timed
-as the whole pod; SB3's is one agent with a 2x64 network and the same gain. Evaluation is not timed.
+as the whole pod; SB3's is one agent with a 2x64 network, the same gain, reward, discount and rollouts, and
+its own Adam and critic. A pod with the peer's network is shown beside it. Evaluation is not timed.
 """
 
 import argparse
@@ -21,7 +22,6 @@ from benchmarks.trading_peer import PeerEnv, StableBaselinesEnv
 from podracer.agents.settings import Hyperparameters, NetworkSettings
 from podracer.envs.agent_policies import PopulationPolicy
 from podracer.envs.backends import Decision
-from podracer.envs.faces import decide
 from podracer.envs.observation import observe
 from podracer.envs.policies import Policy
 from podracer.envs.rollout import rollout
@@ -74,7 +74,7 @@ class PeerPolicy:
         """Ask the model."""
         row = self._env.row(weights_AE, self._env.market_row(session))
         action, _ = self._model.predict(row, deterministic=True)
-        return decide(action, np.ones(weights_AE.shape, dtype=bool), ENV)
+        return self._env.decision(action)
 
 
 def sharpe(policy: Policy, market: Market, window: Window) -> np.ndarray:

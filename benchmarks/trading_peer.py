@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from podracer.agents.settings import Hyperparameters, NetworkSettings
-from podracer.envs.faces import decide
-from podracer.envs.observation import observe
+from podracer.envs.backends import Decision
+from podracer.envs.equal_weight import fill_growth
+from podracer.envs.observation import decision, observe, wanted
 from podracer.envs.settings import ActionSettings, EnvSettings
 from podracer.envs.tables import price_tables
 from podracer.envs.trading import TradingEnv
@@ -104,6 +106,7 @@ class PeerEnv:
         scaler = fit_scaler(market.market_features_DF, window)
         self._observations = observe(market, scaler, settings)
         self._market_DF = self._observations.market_DF.numpy()
+        self._growth_D = fill_growth(self._tables)
         self._rng = np.random.default_rng(0)
         self.width = 1 + self.num_assets + self._market_DF.shape[1]
 
@@ -116,18 +119,33 @@ class PeerEnv:
         weights_AE = np.repeat(drawn_AC, size, axis=1)
         self._env.reset(start, weights_AE)
         self._left = self._horizon
-        self._worth_N = self._env.equity_E
         return self._seen()
 
     def step(self, action_NA: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-        """Trade one session; returns observations (N, O), rewards (N,) and whether all are done."""
-        everything_AN = np.ones((self.num_assets, self.num_envs), dtype=bool)
-        self._env.step(decide(action_NA, everything_AN, self._settings))
-        reward_N = REWARD_SCALE * np.log(self._env.equity_E / self._worth_N)
-        self._worth_N = self._env.equity_E
+        """Trade one session; returns observations (N, O), rewards (N,) and whether all are done.
+
+        The reward is that of this very decision: from its fill to the next fill, as a pod's is.
+        """
+        growth_B = self._growth_D[self._env.session_B]
+        before_N = self._env.step(self.decision(action_NA)).value_before_E
+        reward_N = np.log(self._env.next_fill_value_E() / before_N)
+        if "excess" in self._settings.rewards.chosen():
+            reward_N = reward_N - np.repeat(np.log(growth_B), self._shape[1])
         self._left -= 1
         done = self._left == 0
-        return self.reset() if done else self._seen(), reward_N.astype(np.float32), done
+        self.last = self._seen()
+        seen = self.reset() if done else self.last
+        return seen, (REWARD_SCALE * reward_N).astype(np.float32), done
+
+    def decision(self, action_NA: np.ndarray) -> Decision:
+        """Return what actions mean, as the pods' do."""
+        action = self._settings.action
+        scores = torch.from_numpy(np.asarray(action_NA, dtype=np.float32))
+        visible = torch.ones(self.num_assets, dtype=torch.bool)
+        gain = torch.tensor(action.gain if action.mode == "weights" else 1.0)
+        wanted_AN = np.ascontiguousarray(wanted(scores, gain, visible, action).numpy().T)
+        speed_N = np.full(len(action_NA), action.speed)
+        return decision(wanted_AN, speed_N, self._settings)
 
     def _seen(self) -> np.ndarray:
         rows_NF = np.repeat(self._market_DF[self._env.session_B], self._shape[1], axis=0)
@@ -147,7 +165,8 @@ class StableBaselinesEnv(VecEnv):
 
     def __init__(self, env: PeerEnv) -> None:
         observation = spaces.Box(-np.inf, np.inf, (env.width,))
-        super().__init__(env.num_envs, observation, spaces.Box(-1, 1, (env.num_assets,)))
+        # Wide: scores are not clipped on our side either.
+        super().__init__(env.num_envs, observation, spaces.Box(-10, 10, (env.num_assets,)))
         self._env = env
         self._infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
 
@@ -162,7 +181,13 @@ class StableBaselinesEnv(VecEnv):
     def step_wait(self) -> Any:
         """Trade."""
         seen, reward, done = self._env.step(self._actions)
-        return seen, reward, np.full(self.num_envs, done), self._infos
+        infos = self._infos
+        if done:
+            # The window was cut off: its end is to be bootstrapped, as a pod does.
+            infos = [
+                {"TimeLimit.truncated": True, "terminal_observation": row} for row in self._env.last
+            ]
+        return seen, reward, np.full(self.num_envs, done), infos
 
     def close(self) -> None:
         """Nothing to close."""

@@ -48,7 +48,7 @@ def test_a_pod_earns_80_percent_of_the_oracle_on_a_planted_market():
 
 def test_a_memory_finds_a_hidden_regime_and_agents_without_one_do_not():
     without = memory_study.scores(memory_study.trained("none", 200_000).acting)
-    acting = memory_study.trained("stack", 600_000).acting
+    acting = memory_study.trained("stack", 800_000).acting
     found = memory_study.scores(acting)
     assert without.mean() <= 0.6
     assert found.mean() >= 0.9
