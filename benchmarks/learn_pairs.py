@@ -249,7 +249,7 @@ def table(chosen: str) -> bool:
     """Print the results; returns whether all gates have been run and none is inferior."""
     is_fine = True
     print(
-        "| task | steps | ours: IQM (each) | SB3: IQM (each) | difference, 90 % | margin | |  CPU s a seed |"
+        "| task | steps | ours: IQM (each) | SB3: IQM (each) | difference, 90 % | margin | | CPU s |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for task in TASKS:
