@@ -20,7 +20,7 @@ from benchmarks.trading_peer import SETTINGS, indicators_market, network, pod
 from podracer.agents import ppo
 from podracer.agents.actor_critic import MAX_GRADIENT_NORM, write_gradients
 from podracer.agents.algorithms import distribution
-from podracer.agents.batch import Batch
+from podracer.agents.batch import Minibatch
 from podracer.agents.distributions import Taken
 from podracer.agents.networks import Inputs
 from podracer.agents.population import Population
@@ -94,7 +94,7 @@ def update(market: Market, num_agents: int, device: str) -> tuple[Callable[[], N
     with torch.no_grad():
         lived = trainer._rollouts.collect(trainer._explorers)
         whole = trainer._learner._batch(lived).minibatch(torch.tensor([0]))
-        seen = trainer._rollouts.inputs(whole.session_CT, whole.account_PCTES)
+        seen = trainer._rollouts.inputs(whole.session_CT, whole.account_PLES)
     here = trainer.population
     there = Population(
         here.weights.flat_PW.to(device),
@@ -102,12 +102,12 @@ def update(market: Market, num_agents: int, device: str) -> tuple[Callable[[], N
         {name: value.to(device) for name, value in here.hyper.items()},
         {"policy": ("",)},
     )
-    batch = Batch(
+    batch = Minibatch(
         whole.session_CT,
         Taken(*(part.to(device) for part in whole.taken)),
-        whole.account_PCTES.to(device),
-        whole.advantage_PCTE.to(device),
-        whole.return_PCTE.to(device),
+        whole.account_PLES.to(device),
+        whole.advantage_PLE.to(device),
+        whole.return_PLE.to(device),
     )
     inputs = Inputs(*(None if part is None else part.to(device) for part in seen))
     chances = distribution(trainer._rollouts.sizes)

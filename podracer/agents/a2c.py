@@ -32,7 +32,7 @@ def learn(
 ) -> None:
     """Take one step on the whole rollout."""
     whole = batch.minibatch(torch.arange(batch.advantage_PCTE.shape[1]))
-    inputs = inputs_of(whole.session_CT, whole.account_PCTES)
+    inputs = inputs_of(whole.session_CT, whole.account_PLES)
     is_dead_P = write_gradients(population, distribution, OBJECTIVE, inputs, whole)
     population.step("policy", population.hyper["learning_rate"], MAX_GRADIENT_NORM)
     population.judge(is_dead_P)

@@ -16,8 +16,19 @@ from podracer.agents.networks import Inputs
 InputsOf = Callable[[Tensor, Tensor | None], Inputs]
 
 
+class Minibatch(NamedTuple):
+    """Some cohorts of a rollout, whose C·T sessions have become L; the fields are those of `Batch`."""
+
+    session_CT: Tensor
+    taken: Taken
+    account_PLES: Tensor | None
+    advantage_PLE: Tensor
+    return_PLE: Tensor | None
+    is_open_PLE: Tensor | None = None
+
+
 class Batch(NamedTuple):
-    """A rollout, or a minibatch of it: but for the sessions, PCTE has then become PLE with L = C·T.
+    """A rollout.
 
     Attributes:
         session_CT: rows of the market.
@@ -35,7 +46,7 @@ class Batch(NamedTuple):
     return_PCTE: Tensor | None
     is_open_PCTE: Tensor | None = None
 
-    def minibatch(self, cohorts: Tensor) -> "Batch":
+    def minibatch(self, cohorts: Tensor) -> Minibatch:
         """Return some cohorts.
 
         Cohorts of a single sample, as of environments without a market, share one row of networks'
@@ -54,7 +65,7 @@ class Batch(NamedTuple):
             return None if tensor_PCTEx is None else pick(tensor_PCTEx)
 
         taken = self.taken
-        return Batch(
+        return Minibatch(
             self.session_CT[cohorts[:1] if is_single else cohorts],
             Taken(
                 pick(taken.done_PLEN),

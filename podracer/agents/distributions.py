@@ -150,7 +150,7 @@ class Gaussian:
         inverse_std = torch.exp(-log_std_PS)[:, None, None]
         num_each = self._num_actions / log_std_PS.shape[-1]
         weight = log_ratio_PLE[..., None]
-        if len(comparison.parts) == 4:
+        if taken.output_PLEO.shape[2] == 1:
             r, d, squares_PLES, products_PLE = comparison.parts
             output = torch.matmul(log_ratio_PLE[:, :, None], taken.done_PLEN)
             output = inverse_std * (r * output + d * weight.sum(2, keepdim=True))

@@ -43,48 +43,34 @@ def _tanh(x):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _add_tanh(z_REH, bias_RH):  # type: ignore[no-untyped-def]
+def _add_bend(z_REH, bias_RH, is_relu):  # type: ignore[no-untyped-def]
     for r in range(z_REH.shape[0]):
+        bias_H = bias_RH[r]
         for e in range(z_REH.shape[1]):
-            z_H, bias_H = z_REH[r, e], bias_RH[r]
-            for h in range(len(z_H)):
-                z_H[h] = _tanh(z_H[h] + bias_H[h])
+            z_H = z_REH[r, e]
+            if is_relu:
+                for h in range(len(z_H)):
+                    z = z_H[h] + bias_H[h]
+                    z_H[h] = _f(0.0) if z < _f(0.0) else z
+            else:
+                for h in range(len(z_H)):
+                    z_H[h] = _tanh(z_H[h] + bias_H[h])
 
 
 @_compiled
-def _add_relu(z_REH, bias_RH):  # type: ignore[no-untyped-def]
-    for r in range(z_REH.shape[0]):
-        for e in range(z_REH.shape[1]):
-            z_H, bias_H = z_REH[r, e], bias_RH[r]
-            for h in range(len(z_H)):
-                z = z_H[h] + bias_H[h]
-                z_H[h] = _f(0.0) if z < _f(0.0) else z
-
-
-@_compiled
-def _tanh_backward(gradient_REH, tanh_REH, bias_RH):  # type: ignore[no-untyped-def]
+def _bend_backward(gradient_REH, bent_REH, bias_RH, is_relu):  # type: ignore[no-untyped-def]
     for r in range(gradient_REH.shape[0]):
         bias_H = bias_RH[r]
         for e in range(gradient_REH.shape[1]):
-            gradient_H, tanh_H = gradient_REH[r, e], tanh_REH[r, e]
-            for h in range(len(bias_H)):
-                gradient_H[h] *= _f(1.0) - tanh_H[h] * tanh_H[h]
-                bias_H[h] += gradient_H[h]
-
-
-@_compiled
-def _relu_backward(gradient_REH, relu_REH, bias_RH):  # type: ignore[no-untyped-def]
-    for r in range(gradient_REH.shape[0]):
-        bias_H = bias_RH[r]
-        for e in range(gradient_REH.shape[1]):
-            gradient_H, relu_H = gradient_REH[r, e], relu_REH[r, e]
-            for h in range(len(bias_H)):
-                gradient_H[h] = gradient_H[h] if relu_H[h] > _f(0.0) else _f(0.0)
-                bias_H[h] += gradient_H[h]
-
-
-_FORWARD = {"tanh": _add_tanh, "relu": _add_relu}
-_BACKWARD = {"tanh": _tanh_backward, "relu": _relu_backward}
+            gradient_H, bent_H = gradient_REH[r, e], bent_REH[r, e]
+            if is_relu:
+                for h in range(len(bias_H)):
+                    gradient_H[h] = gradient_H[h] if bent_H[h] > _f(0.0) else _f(0.0)
+                    bias_H[h] += gradient_H[h]
+            else:
+                for h in range(len(bias_H)):
+                    gradient_H[h] *= _f(1.0) - bent_H[h] * bent_H[h]
+                    bias_H[h] += gradient_H[h]
 
 
 def add_bend_(z_PLEH: Tensor, bias_PLH: Tensor, activation: str) -> Tensor:
@@ -99,7 +85,7 @@ def add_bend_(z_PLEH: Tensor, bias_PLH: Tensor, activation: str) -> Tensor:
         z_PLEH.add_(bias_PLH[:, :, None])
         return z_PLEH.tanh_() if activation == "tanh" else z_PLEH.relu_()
     rows = z_PLEH.flatten(0, 1), bias_PLH.flatten(0, 1).contiguous()
-    _FORWARD[activation](*(part.numpy() for part in rows))
+    _add_bend(*(part.numpy() for part in rows), activation == "relu")
     return z_PLEH
 
 
@@ -119,5 +105,5 @@ def bend_backward_(gradient_PLEH: Tensor, bent_PLEH: Tensor, activation: str) ->
         return gradient_PLEH.mul_(slope).sum(2)
     bias_PLH = gradient_PLEH.new_zeros(*gradient_PLEH.shape[:2], gradient_PLEH.shape[3])
     rows = gradient_PLEH.flatten(0, 1), bent_PLEH.flatten(0, 1), bias_PLH.flatten(0, 1)
-    _BACKWARD[activation](*(part.numpy() for part in rows))
+    _bend_backward(*(part.numpy() for part in rows), activation == "relu")
     return bias_PLH

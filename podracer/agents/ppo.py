@@ -52,7 +52,7 @@ def learn(
         order = torch.randperm(num_cohorts, generator=generator)
         for cohorts in torch.split(order, size):
             part = batch.minibatch(cohorts)
-            inputs = inputs_of(part.session_CT, part.account_PCTES)
+            inputs = inputs_of(part.session_CT, part.account_PLES)
             is_dead_P = write_gradients(population, distribution, OBJECTIVE, inputs, part)
             population.step("policy", population.hyper["learning_rate"], MAX_GRADIENT_NORM)
     population.judge(is_dead_P)

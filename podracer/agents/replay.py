@@ -138,7 +138,7 @@ class Replay:
         All agents get the same sessions.
         """
         num_sessions = -(-number // self._num_accounts)
-        stored = min(self.count, self.capacity)
+        stored = len(self) // self._num_accounts
         age_L = torch.randint(0, stored, (num_sessions,), generator=generator)
         slots_L = (self.count - 1 - age_L) % self._num_slots
         rows_PLEX = self._rows_RPEX.index_select(0, slots_L).transpose(0, 1)

@@ -6,7 +6,7 @@ import torch
 from podracer.agents import a2c, actor_critic, critics, ddpg, dqn, ppo, sac, td3
 from podracer.agents.actor_critic import loss, write_gradients
 from podracer.agents.algorithms import distribution, exploration
-from podracer.agents.batch import Batch
+from podracer.agents.batch import Minibatch
 from podracer.agents.memory import remember
 from podracer.agents.networks import actor
 from podracer.agents.parameters import Parameters
@@ -64,7 +64,7 @@ def batch(learnt, sizes, seen):
         action = chances.draw(output, noise, old, 0)
         taken = chances.taken(output, noise, action, old)
     shape = (P_, L_, E_)
-    return chances, Batch(
+    return chances, Minibatch(
         torch.zeros(L_, dtype=torch.long),
         taken,
         seen.account_PLES,

@@ -128,12 +128,12 @@ def test_the_loss_is_minus_the_clipped_objective_minus_entropy_plus_the_critics_
     for p in range(3):
         clip, total, weighted, errors = float(learnt.hyper["clip"][p]), 0.0, 0.0, 0.0
         for i in np.ndindex(4, 5):
-            change, advantage = float(new[p][i] - old[p][i]), float(done.advantage_PCTE[p][i])
+            change, advantage = float(new[p][i] - old[p][i]), float(done.advantage_PLE[p][i])
             ratio = np.exp(change)
             total -= min(ratio * advantage, min(max(ratio, 1 - clip), 1 + clip) * advantage)
             weighted -= change * advantage
-            counts = float(done.is_open_PCTE[p][i])
-            errors += 0.5 * counts * float(value[p][i] - done.return_PCTE[p][i]) ** 2
+            counts = float(done.is_open_PLE[p][i])
+            errors += 0.5 * counts * float(value[p][i] - done.return_PLE[p][i]) ** 2
         bonus = float(learnt.hyper["entropy_bonus"][p]) * float(entropy[p].mean())
         assert float(found[p]) == pytest.approx((total + errors) / 20 - bonus, abs=1e-4)
         assert float(plain[p]) == pytest.approx((weighted + errors) / 20 - bonus, abs=1e-4)
@@ -176,8 +176,8 @@ def test_a_minibatch_is_some_whole_cohorts():
     made, _ = whole(learnt, CONTINUOUS)
     part = made.minibatch(torch.tensor([3, 1]))
     assert torch.equal(part.session_CT, made.session_CT[[3, 1]])
-    assert torch.equal(part.advantage_PCTE[:, 1], made.advantage_PCTE[:, 3, 1])
-    assert torch.equal(part.account_PCTES[:, 2], made.account_PCTES[:, 1, 0])
+    assert torch.equal(part.advantage_PLE[:, 1], made.advantage_PCTE[:, 3, 1])
+    assert torch.equal(part.account_PLES[:, 2], made.account_PCTES[:, 1, 0])
     assert torch.equal(part.taken.done_PLEN[:, 3], made.taken.done_PLEN[:, 1, 1])
 
 
@@ -213,7 +213,7 @@ def test_agents_that_have_gone_too_far_or_explore_no_more_are_marked_with_the_ca
     learnt.weights["mlp_bias3"][2] += 50.0
     part = made.minibatch(torch.arange(4))
     with torch.no_grad():
-        seen = inputs_of(part.session_CT, part.account_PCTES)
+        seen = inputs_of(part.session_CT, part.account_PLES)
         dead = write_gradients(learnt, distribution(CONTINUOUS), ppo.OBJECTIVE, seen, part)
     learnt.judge(dead)
     assert learnt.cause_P.tolist() == [2, 0, 2, 0]
@@ -224,7 +224,7 @@ def test_agents_that_have_gone_too_far_or_explore_no_more_are_marked_with_the_ca
         taken=made.taken._replace(output_PLEO=made.taken.output_PLEO - 0.1)
     ).minibatch(torch.arange(4))
     with torch.no_grad():
-        seen = inputs_of(made.session_CT, made.account_PCTES)
+        seen = inputs_of(made.session_CT, made.account_PLES)
         dead = write_gradients(learnt, distribution(CONTINUOUS), ppo.OBJECTIVE, seen, made)
     learnt.judge(dead)
     assert learnt.cause_P.tolist() == [3, 0]
