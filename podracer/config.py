@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from podracer.agents.settings import Hyperparameters, read_by, require_fit
+from podracer.agents.settings import ON_POLICY, Hyperparameters, read_by, require_fit
 from podracer.envs.functors import AssetObservation
 from podracer.envs.registry import FunctorSet
 from podracer.envs.settings import KNOWN_OBSERVATIONS, EnvSettings
@@ -127,6 +127,11 @@ class PodracerSettings(Settings):
         algorithm = self.pod.algorithm
         has_choices = self.env.action.mode == "discrete"
         require_fit(algorithm, self.pod.network, self.pod.replay, has_choices)
+        if algorithm not in ON_POLICY and self.pod.replay.warmup_steps >= self.pod.steps:
+            raise ValueError(
+                f"pod.replay.warmup_steps {self.pod.replay.warmup_steps} is not below pod.steps "
+                f"{self.pod.steps}: nothing would be learnt"
+            )
         read = self.read
         usual = Hyperparameters()
         said = {

@@ -47,6 +47,8 @@ WINDOWS = "windows: {train: 8y, selection: 5y, lockbox: 5y}\n"
         (WINDOWS + "tournament:\n  ranges: {target_rate: [0.1, 0.2]}\n", r"tournament\.ranges\.target_rate: ppo does not read it here"),
         (WINDOWS + "pod:\n  ppo: {minibatches: 3}\n", r"pod\.ppo\.minibatches 3 does not divide pod\.cohorts 16: .*; use 2"),
         (WINDOWS + "pod:\n  replay: {capacity_steps: 100}\n", r"pod\.replay: capacity_steps 100 is less than a batch of 256"),
+        (WINDOWS + "pod:\n  algorithm: td3\n  steps: 1000\n  network: {critic_hidden: 8}\n", r"pod\.replay\.warmup_steps 1000 is not below pod\.steps 1000: nothing would be learnt"),
+        (WINDOWS + "pod:\n  replay: {updates_per_step: 1.0e+9}\n", r"pod\.replay\.updates_per_step: input should be less than or equal to 64"),
         (WINDOWS + "hyperparameters: {gae_lambda: 0.5}\n", r"hyperparameters\.gae_lambda: ppo does not read it here"),
         (WINDOWS + "env:\n  action: {mode: notional}\nhyperparameters: {speed: 0.5}\n", r"hyperparameters\.speed: ppo does not read it here"),
         (WINDOWS + "pod:\n  algorithm: reinforce\n", r"pod\.algorithm: input should be 'ppo', 'a2c'"),

@@ -101,7 +101,7 @@ class ReplaySettings(Settings):
         1_000, ge=0, description="Steps of an agent with random actions before it learns."
     )
     updates_per_step: float = Field(
-        1.0, gt=0, description="Updates for each environment step of an agent."
+        1.0, gt=0, le=64, description="Updates for each environment step of an agent."
     )
     policy_delay: int = Field(2, ge=1, description="TD3: critic updates for one of the actor.")
     double: bool = Field(True, description="DQN: the online network chooses, the target judges.")
