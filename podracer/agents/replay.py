@@ -6,17 +6,19 @@ Shapes: P agents, L sessions, E accounts of an agent on each of them, R slots of
 inputs, N actions, X numbers of a transition.
 """
 
+import hashlib
 import logging
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from podracer.agents.settings import ReplaySettings
-from podracer.errors import ConfigError
+from podracer.errors import CheckpointError, ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -51,13 +53,12 @@ class Replay:
 
     In a file it outlives its process: with more slots than are drawn from, what was written since a
     checkpoint has only taken the place of what the checkpoint no longer drew from. So a checkpoint
-    needs nothing but the count, and a resumed training draws the very transitions of an undisturbed
-    one. (A machine that loses power may lose the file; training then starts anew.)
+    needs nothing but the count and a digest, and a resumed training draws the very transitions of an
+    undisturbed one. (A machine that loses power may lose the file; training then starts anew.)
 
     Attributes:
         capacity: slots that are drawn from at most.
         count: slots written so far.
-        is_kept: whether the file was there before.
         memory_bytes: of all slots.
     """
 
@@ -100,14 +101,16 @@ class Replay:
             raise ConfigError(
                 f"pod.replay.capacity_mb: {settings.capacity_mb} MiB hold fewer than the "
                 f"{settings.batch_size} transitions of a batch beside the {spare_steps} between two "
-                f"checkpoints, for {P} agents. Set it to {int(np.ceil(needed))} at least."
+                f"checkpoints, for {P} agents. Set it to {int(np.ceil(needed))} at least, or lower "
+                f"pod.checkpoint_every."
             )
         self.count = 0
-        self.is_kept = False
+        self._is_kept = False
         self._num_slots = self.capacity + spare
         rows = (self._num_slots, P, E, sum(self._sizes))
         self.memory_bytes = self._num_slots * (slot_bytes + 8)
         self._session_R = torch.zeros(self._num_slots, dtype=torch.int64)
+        self._checksum_R = np.zeros(self._num_slots, dtype=np.uint32)
         self._rows_RPEX = torch.zeros(rows if path is None else 0)
         if path is not None:
             self._open(path, rows)
@@ -130,6 +133,7 @@ class Replay:
             new.is_open_PLE[..., None],
         )
         self._rows_RPEX[slots_L] = torch.cat(parts, dim=-1).transpose(0, 1)
+        self._sum(slots_L)
         self.count += number
 
     def draw(self, number: int, generator: torch.Generator) -> Transitions:
@@ -151,8 +155,8 @@ class Replay:
 
     def _open(self, path: Path, rows: tuple[int, ...]) -> None:
         size = 4 * int(np.prod(rows)) + 8 * self._num_slots
-        self.is_kept = path.exists() and path.stat().st_size == size
-        if not self.is_kept:
+        self._is_kept = path.exists() and path.stat().st_size == size
+        if not self._is_kept:
             with path.open("wb") as file:
                 file.truncate(size)
         self._file = np.memmap(path, np.uint8, mode="r+", shape=(size,))
@@ -165,6 +169,35 @@ class Replay:
         if hasattr(self, "_file"):
             self._file.flush()
 
-    def facts(self) -> Mapping[str, int]:
+    def facts(self) -> dict[str, Any]:
         """Return what a checkpoint must keep."""
-        return {"count": self.count, "slots": self._num_slots}
+        return {"count": self.count, "slots": self._num_slots, "digest": self._digest()}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Go on with what the file keeps of a checkpoint.
+
+        Raises:
+            CheckpointError: if the file is gone, of another size or of other content.
+        """
+        if not self._is_kept or self._num_slots != facts["slots"]:
+            raise CheckpointError("the replay's file is gone or of another size")
+        self.count = facts["count"]
+        self._sum(self._drawn())
+        if self._digest() != facts["digest"]:
+            self.count = 0
+            raise CheckpointError("the replay's file is damaged or of another training")
+
+    def _drawn(self) -> Tensor:
+        """Return the slots that may be drawn, newest first."""
+        return (self.count - 1 - torch.arange(min(self.count, self.capacity))) % self._num_slots
+
+    def _sum(self, slots_L: Tensor) -> None:
+        rows_RX = self._rows_RPEX.numpy().reshape(self._num_slots, -1)
+        for slot in slots_L.tolist():
+            self._checksum_R[slot] = zlib.crc32(rows_RX[slot])
+
+    def _digest(self) -> str:
+        drawn = self._drawn().numpy()
+        digest = hashlib.sha256(self._session_R.numpy()[drawn])
+        digest.update(self._checksum_R[drawn])
+        return digest.hexdigest()

@@ -15,7 +15,7 @@ from podracer.agents import checkpoint
 from podracer.agents.algorithms import best_actions
 from podracer.agents.memory import remember
 from podracer.agents.networks import Inputs, actor
-from podracer.agents.parameters import Anatomy, Parameters, layout
+from podracer.agents.parameters import Anatomy, Dimensions, Parameters, layout
 from podracer.agents.settings import NetworkSettings
 from podracer.envs.agent_policies import (
     ActingAgents,
@@ -26,7 +26,6 @@ from podracer.envs.agent_policies import (
 from podracer.envs.declared import account_functors
 from podracer.envs.observation import (
     account_inputs,
-    dimensions,
     observation_spec,
     observe,
     wanted,
@@ -37,7 +36,7 @@ from podracer.market.market import Market
 from podracer.market.scaling import Scaler
 
 # What agents of an ensemble must have in common.
-ALIKE = ("algorithm", "anatomy", "network", "features", "market_hash")
+ALIKE = ("algorithm", "network", "sizes", "anatomy", "features", "market_hash")
 
 
 @dataclass(frozen=True)
@@ -130,12 +129,7 @@ def load_agents(stems: Sequence[Path]) -> FrozenAgents:
             )
     features = facts["features"]
     settings = EnvSettings(**facts["env"])
-    sizes = dimensions(
-        settings,
-        len(features["tickers"]),
-        len(features["asset_features"]),
-        len(features["market_features"]),
-    )
+    sizes = Dimensions(**facts["sizes"])
     anatomy = Anatomy(**facts["anatomy"])
     hyper = [other["hyperparameters"] for _, other in loaded]
     acting = ActingAgents(

@@ -21,7 +21,6 @@ from podracer.agents.networks import Inputs, mlp
 from podracer.agents.parameters import Parameters
 from podracer.agents.population import Population
 from podracer.agents.replay import Replay, Transitions
-from podracer.errors import CheckpointError
 from podracer.pods.experience import Experience, Explorers, Rollouts
 from podracer.pods.settings import PodSettings
 
@@ -219,17 +218,15 @@ class OffPolicyLearner:
             "update_steps": self._num_steps,
             "seen": self._num_seen,
         }
-        return {"target": self._target.flat_PW}, facts | dict(self._replay.facts())
+        return {"target": self._target.flat_PW}, facts | {"replay": self._replay.facts()}
 
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Go on from a state.
 
         Raises:
-            CheckpointError: if the replay's file is gone or of another size.
+            CheckpointError: if the replay's file is gone or not the one that the state was saved with.
         """
-        if not self._replay.is_kept or self._replay.facts()["slots"] != facts["slots"]:
-            raise CheckpointError("the replay's file is gone or of another size")
-        self._replay.count = facts["count"]
+        self._replay.restore(facts["replay"])
         self._target.flat_PW.copy_(tensors["target"])
         self._num_updates, self._num_steps = facts["updates"], facts["update_steps"]
         self._num_seen = facts["seen"]

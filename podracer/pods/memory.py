@@ -1,6 +1,7 @@
 """What a pod needs of the machine's memory, and what to do when it is not there."""
 
 import ctypes
+import errno
 import os
 import sys
 
@@ -54,6 +55,7 @@ def require_memory(num_agents: int, num_weights: int, available_bytes: float) ->
 def out_of_memory(error: BaseException, name: str, settings: PodSettings) -> PodError | None:
     """Return what to say of an error, None if it is not one of memory."""
     is_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    is_memory |= isinstance(error, OSError) and error.errno == errno.ENOMEM
     if not is_memory and "can't allocate memory" not in str(error):
         return None
     half = max(settings.cohorts // 2, 1)

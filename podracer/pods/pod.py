@@ -57,12 +57,12 @@ def train(spec: PodSpec, progress: Progress | None = None) -> PodResult:
             f"{spec.market_folder}: pod {spec.name} expects market {spec.market_hash[:12]}…, found "
             f"{market.hash[:12]}…. Ingest again."
         )
-    trainer, observations, scaler = open_pod(spec, market)
-    _resume(trainer)
-    started = time.process_time() - trainer.cpu_seconds
     try:
+        trainer, observations, scaler = open_pod(spec, market)
+        _resume(trainer)
+        started = time.process_time() - trainer.cpu_seconds
         _train(trainer, started, progress)
-    except (RuntimeError, MemoryError) as error:
+    except (RuntimeError, MemoryError, OSError) as error:
         if said := out_of_memory(error, spec.name, spec.settings):
             raise said from error
         raise
@@ -118,10 +118,15 @@ def _finished(spec: PodSpec) -> PodResult | None:
     """Return the stored result of the same spec; clear the folder of any other."""
     try:
         key, result = load_result(spec.folder)
-    except CheckpointError:
+        if key == spec.key:
+            # Children and models are made of these files, long after this pod was trained.
+            for agent in result.agents:
+                checkpoint.load(agent.checkpoint)
+            return result
+    except CheckpointError as error:
+        if (spec.folder / "result.json").exists():
+            logger.warning("pod=%s is trained anew: %s", spec.name, error)
         return None
-    if key == spec.key:
-        return result
     shutil.rmtree(spec.folder)
     spec.folder.mkdir()
     return None
@@ -161,12 +166,10 @@ def _agent_result(
             "scaler_mean": torch.from_numpy(scaler.mean_F),
             "scaler_std": torch.from_numpy(scaler.std_F),
         },
-        {
-            "algorithm": spec.settings.algorithm,
-            "anatomy": trainer.anatomy._asdict(),
+        trainer.kind
+        | {
             "name": agent.name,
             "hyperparameters": agent.hyperparameters.model_dump(),
-            "network": spec.settings.network.model_dump(),
             "env": spec.env.model_dump(),
             "features": feature_spec,
             "market_hash": spec.market_hash,

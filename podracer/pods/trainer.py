@@ -79,6 +79,16 @@ class Trainer:
         )
 
     @property
+    def kind(self) -> dict[str, Any]:
+        """What an agent's weights mean nothing without; a child shares it with its parent."""
+        return {
+            "algorithm": self.settings.algorithm,
+            "network": self.settings.network.model_dump(),
+            "sizes": self._rollouts.sizes._asdict(),
+            "anatomy": self.anatomy._asdict() | {"critics": list(self.anatomy.critics)},
+        }
+
+    @property
     def has_begun(self) -> bool:
         """Whether there has been an update."""
         return self._learner.has_begun
@@ -161,14 +171,14 @@ class Trainer:
                 f"{agent.name}: the checkpoint of its parent {agent.parent} was trained on another "
                 f"market or has changed. Start the tournament again without it."
             )
+        for name, expected in self.kind.items():
+            if facts[name] != expected:
+                raise CheckpointError(
+                    f"{agent.name}: its parent {agent.parent} has another {name} ({facts[name]}, expected "
+                    f"{expected}). Start the tournament again without it."
+                )
         own = self.population.tensors()
         for name in ("weights", "mean", "square", "steps"):
-            if own[name][p].shape != tensors[name].shape:
-                raise CheckpointError(
-                    f"{agent.name}: its parent {agent.parent} has another network or algorithm "
-                    f"({tensors[name].numel()} numbers of {name}, expected {own[name][p].numel()}). "
-                    f"Start the tournament again without it."
-                )
             own[name][p] = tensors[name]
 
     def _note_failures(self) -> None:

@@ -236,17 +236,15 @@ def test_a_replay_in_a_file_outlives_its_process_and_what_came_after_the_checkpo
 
     undisturbed = opened(None)
     killed = opened(tmp_path / "replay.bin")
-    assert not killed.is_kept
     for start in range(0, 60, 6):
         undisturbed.add(transitions(start, 6))
         killed.add(transitions(start, 6))
-    count = killed.count
+    facts = killed.facts()
     for start in (500, 506):
         killed.add(transitions(start, 6))
     del killed
     resumed = opened(tmp_path / "replay.bin")
-    assert resumed.is_kept
-    resumed.count = count
+    resumed.restore(facts)
     for seed in range(5):
         one = undisturbed.draw(50, torch.Generator().manual_seed(seed))
         other = resumed.draw(50, torch.Generator().manual_seed(seed))
@@ -262,6 +260,8 @@ def test_a_replay_that_memory_cannot_hold_is_refused_and_a_smaller_one_is_cut_to
     assert cut.capacity == 172 - 32
     settings = ReplaySettings(capacity_mb=1, batch_size=512)
     with pytest.raises(
-        ConfigError, match=r"pod\.replay\.capacity_mb: 1 MiB hold fewer than the 512"
+        ConfigError,
+        match=r"pod\.replay\.capacity_mb: 1 MiB hold fewer than the 512 .* Set it to 2 at least, or lower "
+        r"pod\.checkpoint_every",
     ):
         Replay(settings, (8, 2, 31, 30), 64)

@@ -83,11 +83,27 @@ def test_checkpoints_round_trip_and_refuse_damage(tmp_path):
     assert torch.equal(loaded["weights"], tensors["weights"])
     assert facts["name"] == "b"
     (kept,) = tmp_path.glob("a-*.safetensors")
-    kept.write_bytes(kept.read_bytes()[:-1] + b"x")
-    with pytest.raises(CheckpointError, match="expected format 1 with sha256"):
-        checkpoint.load(tmp_path / "a")
-    kept.write_bytes(kept.read_bytes()[:10])
-    with pytest.raises(CheckpointError, match="expected format 1 with sha256"):
-        checkpoint.load(tmp_path / "a")
+    for damaged in (kept.read_bytes()[:-1] + b"x", kept.read_bytes()[:10]):
+        kept.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"a-.*expected sha256 .*: damaged or changed"):
+            checkpoint.load(tmp_path / "a")
     with pytest.raises(CheckpointError, match="not a readable checkpoint"):
         checkpoint.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("edited", "message"),
+    [
+        (lambda text: text.replace('"steps": 5', '"steps": 6'), r"a\.json: expected sha256"),
+        (lambda text: text.replace('"format": 2', '"format": 1'), "expected format 2, found 1"),
+        (lambda text: "[1]", "not a readable checkpoint"),
+        (lambda text: "7", "not a readable checkpoint"),
+        (lambda text: text[:-9], "not a readable checkpoint"),
+    ],
+)
+def test_edited_facts_are_refused(tmp_path, edited, message):
+    checkpoint.save(tmp_path / "a", {"weights": torch.zeros(2)}, {"steps": 5})
+    path = tmp_path / "a.json"
+    path.write_text(edited(path.read_text()))
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint.load(tmp_path / "a")

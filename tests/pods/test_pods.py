@@ -210,12 +210,21 @@ def test_a_replay_that_is_gone_is_said_to_and_the_training_starts_anew(market, t
     one = trainer(learning(market, tmp_path / "a", "td3", FULL, EnvSettings()))
     one.iterate()
     tensors, facts = one.state()
-    (tmp_path / "a" / "state-replay.bin").unlink()
-    other = trainer(learning(market, tmp_path / "a", "td3", FULL, EnvSettings()))
-    before = other.population.weights.flat_PW.clone()
-    with pytest.raises(CheckpointError, match="the replay's file is gone or of another size"):
-        other.restore(tensors, facts)
-    assert torch.equal(other.population.weights.flat_PW, before)
+    file = tmp_path / "a" / "state-replay.bin"
+    damaged = bytearray(file.read_bytes())
+    damaged[9] ^= 1
+
+    def refused(message):
+        other = trainer(learning(market, tmp_path / "a", "td3", FULL, EnvSettings()))
+        before = other.population.weights.flat_PW.clone()
+        with pytest.raises(CheckpointError, match=message):
+            other.restore(tensors, facts)
+        assert torch.equal(other.population.weights.flat_PW, before)
+
+    file.write_bytes(damaged)
+    refused("the replay's file is damaged or of another training")
+    file.unlink()
+    refused("the replay's file is gone or of another size")
 
 
 @pytest.mark.parametrize(("algorithm", "network"), [("ppo", FULL), ("td3", FULL), ("sac", FULL)])
@@ -251,18 +260,45 @@ def test_nothing_is_learnt_of_what_follows_the_end_of_an_episode(
     assert torch.allclose(*weights, atol=1e-6)
 
 
-def test_a_parent_with_another_network_is_refused(market, tmp_path):
-    parent = pod.train(spec(market, tmp_path / "pod")).agents[0]
-    child_spec = spec(market, tmp_path / "child", network=FULL)
-    child = child_spec.agents[0].model_copy(
+def child_of(parent, pod_spec):
+    """The pod's first agent becomes a child."""
+    child = pod_spec.agents[0].model_copy(
         update={
             "parent": parent.name,
             "parent_hash": parent.weights_hash,
             "parent_checkpoint": parent.checkpoint,
         }
     )
-    with pytest.raises(CheckpointError, match="has another network or algorithm"):
-        trainer(child_spec.model_copy(update={"agents": (child, *child_spec.agents[1:])}))
+    return pod_spec.model_copy(update={"agents": (child, *pod_spec.agents[1:])})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"network": FULL}, "has another network"),
+        # As many weights as the parent has.
+        ({"network": NetworkSettings(mlp_hidden=8, activation="relu")}, "has another network"),
+        ({"algorithm": "a2c"}, r"has another algorithm \(ppo, expected a2c\)"),
+    ],
+)
+def test_a_parent_of_another_kind_is_refused(market, tmp_path, settings, message):
+    network = NetworkSettings(mlp_hidden=8)
+    parent = pod.train(spec(market, tmp_path / "pod", network=network)).agents[0]
+    child_spec = spec(market, tmp_path / "child", **{"network": network} | settings)
+    with pytest.raises(CheckpointError, match=message):
+        trainer(child_of(parent, child_spec))
+
+
+def test_a_pod_whose_agents_are_damaged_is_trained_anew_with_the_same_bits(market, tmp_path):
+    pod_spec = spec(market, tmp_path / "pod")
+    before = pod.train(pod_spec)
+    (file,) = (tmp_path / "pod").glob("a1-*.safetensors")
+    file.write_bytes(file.read_bytes()[:-4] + b"xxxx")
+    with pytest.raises(CheckpointError, match="damaged or changed"):
+        trainer(child_of(before.agents[1], spec(market, tmp_path / "child")))
+    after = pod.train(pod_spec)
+    assert [a.weights_hash for a in after.agents] == [a.weights_hash for a in before.agents]
+    trainer(child_of(after.agents[1], spec(market, tmp_path / "child")))
 
 
 def test_a_state_of_another_spec_is_refused(market, tmp_path):
@@ -297,15 +333,8 @@ def test_a_pod_leaves_a_result_that_is_not_trained_twice(market, tmp_path):
 
 def test_a_child_starts_from_its_parents_weights_and_moments_and_moves(market, tmp_path):
     parent = pod.train(spec(market, tmp_path / "pod")).agents[0]
-    child_spec = spec(market, tmp_path / "child")
-    child = child_spec.agents[0].model_copy(
-        update={
-            "parent": parent.name,
-            "parent_hash": parent.weights_hash,
-            "parent_checkpoint": parent.checkpoint,
-        }
-    )
-    child_spec = child_spec.model_copy(update={"agents": (child, *child_spec.agents[1:])})
+    child_spec = child_of(parent, spec(market, tmp_path / "child"))
+    child = child_spec.agents[0]
     young = trainer(child_spec)
     tensors, _ = checkpoint.load(parent.checkpoint)
     assert torch.equal(young.population.weights.flat_PW[0], tensors["weights"])
