@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from podracer.agents.settings import ON_POLICY, Hyperparameters, read_by, require_fit
+from podracer.agents.settings import OFF_POLICY, Hyperparameters, read_by, require_fit
 from podracer.envs.functors import AssetObservation
 from podracer.envs.registry import FunctorSet
 from podracer.envs.settings import KNOWN_OBSERVATIONS, EnvSettings
@@ -127,12 +127,23 @@ class PodracerSettings(Settings):
         algorithm = self.pod.algorithm
         has_choices = self.env.action.mode == "discrete"
         require_fit(algorithm, self.pod.network, self.pod.replay, has_choices)
-        if algorithm not in ON_POLICY and self.pod.replay.warmup_steps >= self.pod.steps:
-            raise ValueError(
-                f"pod.replay.warmup_steps {self.pod.replay.warmup_steps} is not below pod.steps "
-                f"{self.pod.steps}: nothing would be learnt"
-            )
-        read = self.read
+        if algorithm in OFF_POLICY:
+            self._replay_is_used()
+        self._pod_reads_what_is_said()
+        self._agents_read_what_is_said()
+
+    def _pod_reads_what_is_said(self) -> None:
+        for key, needs in self.pod.unread().items():
+            part, name = key.split(".")
+            given = getattr(self.pod, part)
+            usual = type(given).model_fields[name].default
+            if getattr(given, name) != usual:
+                raise ValueError(
+                    f"pod.{key}: it is read only with {needs}; leave it out, or set it to {_yaml(usual)}"
+                )
+
+    def _agents_read_what_is_said(self) -> None:
+        algorithm, read = self.pod.algorithm, self.read
         usual = Hyperparameters()
         said = {
             f"hyperparameters.{n}": n
@@ -149,6 +160,20 @@ class PodracerSettings(Settings):
                 raise ValueError(
                     f"{key}: {algorithm} does not read it here; it reads {', '.join(sorted(read))}"
                 )
+
+    def _replay_is_used(self) -> None:
+        replay, steps = self.pod.replay, self.pod.steps
+        if replay.warmup_steps >= steps:
+            raise ValueError(
+                f"pod.replay.warmup_steps {replay.warmup_steps} is not below pod.steps {steps}: nothing "
+                f"would be learnt"
+            )
+        learning = steps - max(replay.warmup_steps, replay.batch_size)
+        if learning * replay.updates_per_step < 1:
+            raise ValueError(
+                f"pod.replay.updates_per_step {replay.updates_per_step:g} does not make one update of the "
+                f"{max(learning, 0)} steps after the warm-up and the first batch; raise it, or pod.steps"
+            )
 
     @property
     def read(self) -> frozenset[str]:
@@ -278,12 +303,19 @@ def _explain(error: ValidationError, tree: Any, path: Path, overrides: Sequence[
     if first["type"] == "missing":
         return f"{where}: {dotted!r} is missing. Add it; see `podracer config explain`."
     if first["type"] == "value_error":
-        is_said = message.startswith(dotted)
-        return f"{where}: {dotted + ': ' if dotted and not is_said else ''}{message}."
+        return f"{where}: {_joined(dotted, keys, message)}."
     came = str(first["input"])[:80]
     if first["type"] == "model_type":
         return f"{where}: {dotted}: expected settings as `key: value`, got {came!r}."
     return f"{where}: {dotted}: {message[0].lower() + message[1:]}, got {came!r}."
+
+
+def _joined(dotted: str, keys: Sequence[str], message: str) -> str:
+    """Put the section before a message, as one path where the message begins with a setting of it."""
+    if not dotted or message.startswith(dotted):
+        return message
+    first = re.split(r"[ .:]", message, maxsplit=1)[0]
+    return f"{dotted}{'.' if first in _fields_at(keys) else ': '}{message}"
 
 
 def _named_setting(message: str, tree: Any) -> tuple[str, int] | None:
@@ -306,12 +338,18 @@ def _line_of(tree: Any, keys: Sequence[str]) -> int | None:
 
 
 def _fields_at(keys: Sequence[str]) -> list[str]:
-    model: Any = PodracerSettings
+    fields = PodracerSettings.model_fields
     for key in keys:
-        annotation = model.model_fields[key].annotation
+        annotation: Any = fields[key].annotation if key in fields else None
         # The parameters of a functor are optional: Optional[Parameters].
         model = next((a for a in get_args(annotation) if a is not NoneType), annotation)
-    return list(model.model_fields) if issubclass(model, BaseModel) else []
+        is_section = isinstance(model, type) and issubclass(model, BaseModel)
+        fields = model.model_fields if is_section else {}
+    return list(fields)
+
+
+def _yaml(value: bool | float | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def explain(settings: Settings, prefix: str = "") -> list[tuple[str, Any, str]]:

@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 from podracer.settings import Settings
 
 AlgorithmName = Literal["ppo", "a2c", "ddpg", "td3", "sac", "dqn"]
-ON_POLICY = frozenset({"ppo", "a2c"})
+ON_POLICY = ("ppo", "a2c")
+OFF_POLICY = ("ddpg", "td3", "sac", "dqn")
 
 _ALWAYS_READ = frozenset({"learning_rate", "discount", "gain", "speed"})
 READ_BY: dict[str, frozenset[str]] = {

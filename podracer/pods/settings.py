@@ -5,12 +5,31 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from podracer.agents.settings import (
+    OFF_POLICY,
+    ON_POLICY,
     AlgorithmName,
     NetworkSettings,
     PpoSettings,
     ReplaySettings,
 )
 from podracer.settings import Settings
+
+# Settings that only some algorithms read; all others are read by every one.
+READ_BY: dict[str, tuple[str, ...]] = {
+    "ppo.epochs": ("ppo",),
+    "ppo.minibatches": ("ppo",),
+    "ppo.normalise_advantages": ON_POLICY,
+    "replay.capacity_steps": OFF_POLICY,
+    "replay.capacity_mb": OFF_POLICY,
+    "replay.batch_size": OFF_POLICY,
+    "replay.warmup_steps": OFF_POLICY,
+    "replay.updates_per_step": OFF_POLICY,
+    "replay.policy_delay": ("td3",),
+    "replay.double": ("dqn",),
+    "replay.duelling": ("dqn",),
+    "replay.exploration_steps": ("dqn",),
+    "network.critic_hidden": (*ON_POLICY, "ddpg", "td3", "sac"),
+}
 
 
 class PodSettings(Settings):
@@ -45,6 +64,24 @@ class PodSettings(Settings):
     checkpoint_every: int = Field(
         20, ge=1, description="Rollouts between checkpoints: the most that a dead pod loses."
     )
+
+    def unread(self) -> dict[str, str]:
+        """Return the settings that make no difference here, and what each would need."""
+        found = {
+            key: f"pod.algorithm {' or '.join(readers)}"
+            for key, readers in READ_BY.items()
+            if self.algorithm not in readers
+        }
+        network = self.network
+        if not network.head:
+            found["network.head_hidden"] = "pod.network.head true"
+        if not network.mlp_hidden and not network.critic_hidden:
+            found["network.activation"] = "pod.network.mlp_hidden or critic_hidden above 0"
+        if network.memory == "none":
+            found["network.memory_bars"] = "pod.network.memory stack, gru or lstm"
+        if network.memory not in ("gru", "lstm"):
+            found["network.memory_hidden"] = "pod.network.memory gru or lstm"
+        return found
 
     @field_validator("agents", "envs_per_cohort")
     @classmethod

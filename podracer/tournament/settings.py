@@ -1,6 +1,6 @@
 """How long a tournament lasts, who enters the board, and what children look like."""
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from podracer.agents.settings import Hyperparameters
 from podracer.settings import Settings
@@ -55,5 +55,11 @@ class TournamentSettings(Settings):
             if not 0 < low <= high:
                 raise ValueError(f"ranges.{name}: expected 0 < low <= high, got {low}, {high}")
             for value in (low, high):
-                Hyperparameters(**{name: value})
+                try:
+                    Hyperparameters(**{name: value})
+                except ValidationError as error:
+                    said = error.errors(include_url=False)[0]["msg"]
+                    raise ValueError(
+                        f"ranges.{name}: {said[0].lower() + said[1:]}, got {value}"
+                    ) from error
         return self
