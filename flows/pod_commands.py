@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from rich.table import Table
 
 from flows.console import DEFAULT_PARAMS, Params, Set, load, out
+from podracer.errors import ConfigError
 
 pod = typer.Typer(help="Pods: the training of a population.", no_args_is_help=True)
 
@@ -16,6 +18,23 @@ pod = typer.Typer(help="Pods: the training of a population.", no_args_is_help=Tr
 @pod.callback()
 def _group() -> None:
     """Keep `tune` a command of its own."""
+
+
+def _require_writable(params: Path, overrides: list[str] | None) -> None:
+    """Refuse a settings file that the choice could not go into, before anything is measured."""
+    if overrides:
+        raise ConfigError(
+            f"--write: {params} would get sizes that were measured with --set {overrides[0]}. Put that "
+            f"into the file first, or leave one of the two out."
+        )
+    if not params.is_file():
+        raise ConfigError(f"--write: {params} is no regular file. Give --params FILE.")
+    # Root passes every check of access; a file without the bit is meant to stay as it is.
+    is_meant_to_stay = not params.stat().st_mode & stat.S_IWUSR
+    if is_meant_to_stay or not os.access(params.resolve().parent, os.W_OK):
+        raise ConfigError(
+            f"--write: {params} or its folder is read-only. Make both writable, or leave --write out."
+        )
 
 
 @pod.command()
@@ -27,10 +46,11 @@ def tune(
     ] = None,
     memory_gb: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Memory of all workers; the machine's if not given."),
+        typer.Option(min=0.1, max=1e6, help="Memory of all workers; the machine's if not given."),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=1, max=3600, help="No new round is begun after this long.")
+        float,
+        typer.Option(min=1, max=3600, help="No new round is begun after this long."),
     ] = 60,
     write: Annotated[bool, typer.Option(help="Write the choice into the settings file.")] = False,
 ) -> None:
@@ -38,8 +58,12 @@ def tune(
     settings = load(params, set_)
     from podracer.files import write_text
     from podracer.pipeline import datasets, tuning
+    from podracer.pipeline.preflight import preflight
     from podracer.pods.memory import machine_bytes
 
+    if write:
+        _require_writable(params, set_)
+    preflight(settings)
     market = datasets.features(settings, datasets.ingest(settings))
     usable = cores or len(os.sched_getaffinity(0))
     memory = memory_gb * 1e9 if memory_gb else machine_bytes()

@@ -23,7 +23,7 @@ from podracer.errors import ConfigError
 from podracer.leaderboard.settings import StoreSettings
 from podracer.market.settings import DataSettings, FeatureSettings
 from podracer.market.windows import WindowSettings
-from podracer.pods.settings import PodSettings
+from podracer.pods.settings import MAX_WORKERS, PodSettings
 from podracer.settings import Settings, canonical_hash
 from podracer.source import source_hash
 from podracer.tournament.settings import DEFAULT_RANGES, TournamentSettings
@@ -39,7 +39,10 @@ class PoolSettings(Settings):
         "process", description="process: persistent single-thread workers; inline: in this process."
     )
     workers: int | None = Field(
-        None, ge=1, le=1024, description="Worker processes; one for each usable core if null."
+        None,
+        ge=1,
+        le=MAX_WORKERS,
+        description="Worker processes; one for each usable core if null.",
     )
 
     def num_workers(self, num_pods: int) -> int:

@@ -138,6 +138,29 @@ def test_agents_trained_again_with_other_weights_replace_the_stored_ones(played)
     assert second.crown(retrained[:2]) > old
 
 
+def test_a_run_shows_whether_it_is_at_work_has_finished_or_has_failed(played):
+    store, board, summary, _, observations = played
+    identity = Identity("status", "run1", board.identity.tickers, board.identity.tags)
+    fresh = MlflowBoard(store, identity, 6, observations)
+
+    def status():
+        return mlflow.MlflowClient(mlflow.get_tracking_uri()).get_run(fresh.run_id).info.status
+
+    def fail():
+        with fresh.at_work():
+            fresh.offer(summary.entries[:1])
+            assert status() == "RUNNING"
+            raise LeaderboardError("the store is gone")
+
+    with pytest.raises(LeaderboardError, match="the store is gone"):
+        fail()
+    assert status() == "FAILED"
+    with fresh.at_work():
+        fresh.crown(summary.entries[:1])
+        assert status() == "RUNNING"
+    assert status() == "FINISHED"
+
+
 def test_an_unknown_board_is_refused(played):
     with pytest.raises(LeaderboardError, match="there is no leaderboard 'nobody'"):
         read_board(played[0], "nobody")

@@ -7,7 +7,8 @@ lineage. Aliases: `champion` is the ensemble, `leader` the best agent.
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import mlflow
 import numpy as np
 from mlflow.entities import Metric, Param
+from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
 from mlflow.types import Schema, TensorSpec
 
@@ -87,6 +89,27 @@ class MlflowBoard:
         own = [v for v in self._found() if v.tags["kind"] != "guest"]
         self._versions = {v.tags.get("agent", "ensemble"): v for v in own}
 
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Show the MLflow run as running inside, then as finished, or as failed."""
+        self._client.update_run(self.run_id, "RUNNING")
+        try:
+            yield
+        except BaseException:
+            # A store that has gone must not hide what went wrong.
+            with suppress(MlflowException):
+                self._client.set_terminated(self.run_id, "FAILED")
+            raise
+        self._client.set_terminated(self.run_id)
+
+    @contextmanager
+    def _active(self) -> Iterator[None]:
+        """Make the run the active one, as models and inputs need it, without ending it."""
+        status = self._client.get_run(self.run_id).info.status
+        with mlflow.start_run(run_id=self.run_id):
+            yield
+        self._client.update_run(self.run_id, status)
+
     def _claim_name(self) -> None:
         """Create the registered model, or check that it is one of the same universe."""
         universe = ",".join(self.identity.tickers)
@@ -108,7 +131,7 @@ class MlflowBoard:
         self._client.set_registered_model_tag(self.identity.model, "run", self.identity.run)
         self._forget_other_weights(candidates)
         change = update(self.entries(), candidates, self._capacity)
-        with mlflow.start_run(run_id=self.run_id):
+        with self._active():
             for entry in change.entered:
                 if entry.name in self._versions:
                     self._tag(entry, ON_BOARD)
@@ -143,7 +166,7 @@ class MlflowBoard:
             name=dataset["name"],
             digest=dataset["content_hash"][:36],
         )
-        with mlflow.start_run(run_id=self.run_id):
+        with self._active():
             mlflow.log_input(source, context="training", tags=dataset)
 
     def log_generations(self, generations: Sequence[GenerationSummary]) -> None:
@@ -167,7 +190,6 @@ class MlflowBoard:
         for key, value in tags.items():
             self._client.set_tag(self.run_id, key, value)
             self._client.set_model_version_tag(self.identity.model, str(champion), key, value)
-        self._client.set_terminated(self.run_id)
 
     def crown(self, members: Sequence[Entry]) -> int:
         """Register the ensemble as `champion` and mark its best member as `leader`.
@@ -179,7 +201,7 @@ class MlflowBoard:
         self._client.set_registered_model_alias(self.identity.model, "leader", leader.version)
         champion = self._versions.get("ensemble")
         if champion is None or champion.tags["hashes"] != _hashes(members):
-            with mlflow.start_run(run_id=self.run_id):
+            with self._active():
                 champion = self._register("ensemble", members, _ensemble_tags(members))
             self._versions["ensemble"] = champion
         self._client.set_registered_model_alias(self.identity.model, "champion", champion.version)
@@ -242,7 +264,7 @@ class MlflowBoard:
             [*REQUIREMENTS, f"stable-baselines3=={version('stable-baselines3')}"],
         )
         tags = _tags(entry) | {"algorithm": algorithm}
-        with mlflow.start_run(run_id=self.run_id):
+        with self._active():
             self._log(entry.name, model, tags)
 
     def _register(self, name: str, members: Sequence[Entry], tags: dict[str, str]) -> Any:

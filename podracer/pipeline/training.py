@@ -54,23 +54,24 @@ def _tournament(
         folder=folder.resolve(),
     )
     board = open_board(settings, market, windows, folder.name, lineage)
-    board.log_start(
-        json.loads(settings.model_dump_json(exclude={"store", "pool", "schedule"})),
-        {
-            "name": market.meta["name"],
-            "content_hash": market.meta["dataset_hash"],
-            "dvc_hash": lineage.dvc_hash,
-        },
-    )
-    summary = orchestrator.run(
-        job,
-        pool,
-        board,
-        Ledger(settings.store.ledger),
-        lambda g: write_text(folder / "generation.json", json.dumps(asdict(g))),
-    )
-    version = board.crown(summary.scored[: settings.tournament.ensemble_size])
-    board.log_generations(summary.generations)
-    summary.save(folder / "tournament.json")
-    write_text(folder / "leaderboard.json", leaderboard_json(summary.entries))
-    write_text(folder / "champion.json", json.dumps({"version": version} | asdict(lineage)))
+    with board.at_work():
+        board.log_start(
+            json.loads(settings.model_dump_json(exclude={"store", "pool", "schedule"})),
+            {
+                "name": market.meta["name"],
+                "content_hash": market.meta["dataset_hash"],
+                "dvc_hash": lineage.dvc_hash,
+            },
+        )
+        summary = orchestrator.run(
+            job,
+            pool,
+            board,
+            Ledger(settings.store.ledger),
+            lambda g: write_text(folder / "generation.json", json.dumps(asdict(g))),
+        )
+        version = board.crown(summary.scored[: settings.tournament.ensemble_size])
+        board.log_generations(summary.generations)
+        summary.save(folder / "tournament.json")
+        write_text(folder / "leaderboard.json", leaderboard_json(summary.entries))
+        write_text(folder / "champion.json", json.dumps({"version": version} | asdict(lineage)))

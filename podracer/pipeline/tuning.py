@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from podracer.config import PodracerSettings
+from podracer.files import replacing
 from podracer.market.market import open_market
 from podracer.market.windows import resolve_windows
 from podracer.pods import tuning
@@ -59,15 +60,13 @@ def tune(
 
 
 def write(found: Tuning, params: Path) -> None:
-    """Write the choice into a settings file, whose comments stay."""
+    """Write the choice into a settings file, whose comments stay; a link to it stays a link."""
     yaml = YAML(typ="rt")
     tree = yaml.load(params.read_text(encoding="utf-8"))
     tree.setdefault("pod", {}).update(found.after._asdict())
     tree.setdefault("pool", {})["workers"] = found.workers
-    part = params.with_name(f".{params.name}.part")
-    with part.open("w", encoding="utf-8") as file:
+    with replacing(params.resolve()) as part, part.open("w", encoding="utf-8") as file:
         yaml.dump(tree, file)
-    part.replace(params)
 
 
 def facts(found: Tuning) -> dict[str, object]:

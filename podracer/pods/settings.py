@@ -14,6 +14,8 @@ from podracer.agents.settings import (
 )
 from podracer.settings import Settings
 
+MAX_WORKERS = 1_024
+
 # Settings that only some algorithms read; all others are read by every one.
 READ_BY: dict[str, tuple[str, ...]] = {
     "ppo.epochs": ("ppo",),

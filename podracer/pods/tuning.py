@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 
 from podracer.errors import ConfigError
-from podracer.pods.settings import PodSettings
+from podracer.pods.settings import MAX_WORKERS, PodSettings
 from podracer.pods.trainer import Trainer
 
 ROUNDS, FINAL_ROUNDS = 3, 7
@@ -109,7 +109,7 @@ def tune(
             fresh = [
                 c for c in best.neighbours() if c not in tried and is_allowed(bench.settings(c))
             ]
-            fresh = [c for c in fresh if bench.worker_bytes(c) <= memory_bytes]
+            fresh = [c for c in fresh if bench.fits(c, memory_bytes)]
             if not fresh:
                 break
             tried |= set(fresh)
@@ -132,7 +132,7 @@ def tune(
         max(ratios_last),
         statistics.median(rates[best]),
         worker_bytes,
-        max(1, min(cores, int(memory_bytes / worker_bytes))),
+        max(1, min(cores, int(memory_bytes / worker_bytes), MAX_WORKERS)),
         len(tried),
     )
 
@@ -177,6 +177,13 @@ class _Bench:
     def worker_bytes(self, choice: Choice) -> float:
         """Estimate the memory of a worker."""
         return WORKER_BYTES + self._trainer(choice).memory_bytes
+
+    def fits(self, choice: Choice, memory_bytes: float) -> bool:
+        """Return whether a worker may have these sizes; a replay may have limits of its own."""
+        try:
+            return self.worker_bytes(choice) <= memory_bytes
+        except ConfigError:
+            return False
 
     def require_memory(self, choice: Choice, memory_bytes: float) -> None:
         """Refuse memory in which no worker fits."""

@@ -44,10 +44,15 @@ def environment():
     return kept | {"PATH": f"{PODRACER.parent}:{kept['PATH']}"}
 
 
-def podracer(folder, *arguments):
+def podracer(folder, *arguments, stdin=None):
     """Run a command to its end."""
     return subprocess.run(
-        [PODRACER, *arguments], cwd=folder, env=environment(), capture_output=True, text=True
+        [PODRACER, *arguments],
+        cwd=folder,
+        env=environment(),
+        input=stdin,
+        capture_output=True,
+        text=True,
     )
 
 

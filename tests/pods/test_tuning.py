@@ -79,6 +79,19 @@ def test_where_nothing_is_allowed_the_present_sizes_stay(opener):
     assert found.tried == 1
 
 
+def test_sizes_that_a_pod_refuses_are_passed_over(opener):
+    def opened(settings, folder):
+        if settings.cohorts > 2:
+            raise ConfigError("pod.replay.capacity_mb: too small")
+        return opener(settings, folder)
+
+    found = tuning.tune(
+        SMALL, lambda s: s.agents == 2 and s.horizon_bars == 4, opened, 4096, 2e13, seconds=5
+    )
+    assert found.after.cohorts == 2
+    assert found.workers == 1024  # what pool.workers takes at most
+
+
 def test_memory_in_which_no_worker_fits_is_refused(opener):
     with pytest.raises(
         ConfigError, match=r"--memory-gb: a worker with the present sizes takes about"
