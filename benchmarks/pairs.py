@@ -2,11 +2,20 @@
 
 import argparse
 import json
+import os
+import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import NamedTuple
+
+import torch
+
+PACKAGES = ("torch", "numpy", "numba", "gymnasium", "stable-baselines3")
 
 
 class Ratio(NamedTuple):
@@ -24,6 +33,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="under 50 s")
     parser.add_argument("--json", action="store_true", help="one JSON line")
     return parser.parse_args()
+
+
+def machine() -> str:
+    """Return date, processor, load and versions in one line."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    versions = []
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            versions.append(f"no {package}")
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, {names[0] if names else platform.machine()}, "
+        f"{torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores, load "
+        f"{os.getloadavg()[0]:.1f}, Python {platform.python_version()}, {', '.join(versions)}"
+    )
 
 
 def run(
@@ -56,6 +83,7 @@ def run(
         rows.append(
             {
                 "case": f"{claim.fast} / {claim.slow}",
+                "each": ratios,
                 "median": statistics.median(ratios),
                 "least": min(ratios),
                 "most": max(ratios),
@@ -65,14 +93,16 @@ def run(
         )
     medians = {name: statistics.median(r) for name, r in rates.items()}
     if as_json:
-        print(json.dumps({"ratios": rows, "steps_per_cpu_second": medians}))
+        print(json.dumps({"machine": machine(), "ratios": rows, "steps_per_cpu_second": medians}))
     else:
+        print(machine())
         for name, rate in medians.items():
             print(f"{name:46s} {rate:14,.0f} steps per CPU second")
         for row in rows:
             print(
                 f"{row['case']}: {row['median']:.3g}x ({row['least']:.3g}-{row['most']:.3g}), "
-                f"floor {row['floor']:g}, goal {row['goal']:.3g}"
+                f"floor {row['floor']:g}, goal {row['goal']:.3g}; "
+                f"each {' '.join(f'{ratio:.3g}' for ratio in row['each'])}"
             )
     if any(row["median"] < row["floor"] for row in rows):
         sys.exit(1)

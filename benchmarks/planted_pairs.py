@@ -9,6 +9,7 @@ its own Adam and critic. A pod with the peer's network is shown beside it. Evalu
 """
 
 import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from stable_baselines3 import PPO
 
+from benchmarks.pairs import machine
 from benchmarks.trading_peer import PeerEnv, StableBaselinesEnv
 from podracer.agents.settings import Hyperparameters, NetworkSettings
 from podracer.envs.agent_policies import PopulationPolicy
@@ -45,6 +47,7 @@ ENV = EnvSettings(
     action={"gain": 3.0, "speed": 1.0},
 )
 GOALS, AGENTS = (0.8, 0.9), 8
+PEER, GOAL, FLOOR = "SB3 PPO, 2x64", 3.0, 3.0
 
 
 class Rule:
@@ -156,6 +159,12 @@ def times(
     return reached, most
 
 
+def ratio(reached: dict[str, dict[float, float]], limit: float) -> float:
+    """Return the peer's time to the last goal over ours; at least that where the peer never came."""
+    ours, theirs = (reached[name].get(GOALS[-1]) for name in ("pod of 8, default head", PEER))
+    return 0.0 if ours is None else (theirs or limit) / ours
+
+
 def main() -> None:
     """Train both sides on three markets."""
     parser = argparse.ArgumentParser()
@@ -163,23 +172,38 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=120, help="CPU seconds of the peer")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    print(machine())
     print("| seed | oracle's Sharpe | side | 80 % after | 90 % after | best fraction |")
     print("|---|---|---|---|---|---|")
+    ratios: list[float] = []
     for seed in range(options.seeds):
         market = planted_market(PlantedSettings(seed=seed))
         best = oracle(market)
         pod(market, seed)[0]()  # compile
+        reached: dict[str, dict[float, float]] = {}
         for name, side, limit, every in (
             ("pod of 8, default head", pod, 30.0, 0.1),
             ("pod of 8, 2x64", wide_pod, options.limit, 1.0),
-            ("SB3 PPO, 2x64", peer, options.limit, 1.0),
+            (PEER, peer, options.limit, 1.0),
         ):  # fmt: skip
-            reached, most = times(*side(market, seed), best, limit, every)
-            shown = [f"{reached[g]:.1f} s" if g in reached else f"> {limit:.0f} s" for g in GOALS]
+            reached[name], most = times(*side(market, seed), best, limit, every)
+            shown = [
+                f"{reached[name][g]:.1f} s" if g in reached[name] else f"> {limit:.0f} s"
+                for g in GOALS
+            ]
             print(
                 f"| {seed} | {best:.2f} | {name} | {shown[0]} | {shown[1]} | {most:.2f} |",
                 flush=True,
             )
+        ratios.append(ratio(reached, options.limit))
+    shown_ratios = ", ".join(f"{r:.3g}" for r in ratios)
+    median = float(np.median(ratios))
+    print(
+        f"{PEER} / pod of 8, time to {GOALS[-1]:.0%} of the oracle: {median:.3g}x ({shown_ratios}), "
+        f"floor {FLOOR:g}, goal {GOAL:g}"
+    )
+    if median < FLOOR:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -183,20 +183,28 @@ class Parameters:
 def initial_weights(layout: Layout, generator: torch.Generator, std: float) -> Tensor:
     """Draw one agent's weights (W,).
 
-    Layers that give the actions start near zero; the others are normal with variance 1 / inputs.
+    Layers that give the actions start near zero. The others are normal with variance 1 / inputs and no
+    biases where they bend by tanh. Where they bend by ReLU they are as `torch.nn.Linear` has them, uniform
+    within 1 / sqrt(inputs) with their biases: from the wider start values that learn from their own
+    targets ran away (DQN on CartPole, to 10^6; this way they stayed below 200).
 
     Args:
         layout: of the agent.
         generator: of the agent.
         std: standard deviation of exploration.
     """
-    parts = []
+    is_bounded = layout.activation == "relu"
+    parts, scale = [], 0.0
     for name, shape in layout.shapes.items():
         values = torch.zeros(shape)
         if name == "log_std":
             values.fill_(math.log(std))
         elif len(shape) == 2 and "bias" not in name:
-            scale = 0.01 if name in _NEARLY_ZERO else 1.0
-            values = torch.randn(shape, generator=generator) * (scale / math.sqrt(max(shape[0], 1)))
+            scale = (0.01 if name in _NEARLY_ZERO else 1.0) / math.sqrt(max(shape[0], 1))
+            draw = torch.rand if is_bounded else torch.randn
+            values = draw(shape, generator=generator)
+            values = scale * (2.0 * values - 1.0 if is_bounded else values)
+        elif len(shape) == 2 and is_bounded:  # a bias, of the layer before it
+            values = scale * (2.0 * torch.rand(shape, generator=generator) - 1.0)
         parts.append(values.flatten())
     return torch.cat(parts)

@@ -87,6 +87,20 @@ def test_a_new_agent_scores_everything_nearly_alike():
     assert float(Parameters(flat, made)["log_std"].exp()) == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(("activation", "bias"), [("tanh", 0.0), ("relu", 1 / 8)])
+def test_layers_start_as_their_bend_wants_it(activation, bias):
+    settings = NetworkSettings(mlp_hidden=64, activation=activation)
+    made = layout(settings, CONTINUOUS, Anatomy(spread="one"))
+    flat = initial_weights(made, torch.Generator().manual_seed(0), 0.5)[None]
+    weights = Parameters(flat, made)
+    # Normal with variance 1 / 64, or uniform within 1 / 8, whose deviation is 1 / (8 sqrt 3).
+    deviation = 1 / 8 if activation == "tanh" else 1 / 8 / 3**0.5
+    assert float(weights["mlp_hidden"].std()) == pytest.approx(deviation, rel=0.03)
+    assert bool((weights["mlp_hidden"].abs() <= 1 / 8).all()) == (activation == "relu")
+    assert float(weights["mlp_bias2"].abs().max()) == pytest.approx(bias, rel=0.1)
+    assert float(weights["mlp_bias3"].abs().max()) <= 0.01 / 8
+
+
 def test_the_span_of_some_layers_is_where_they_lie():
     p = population("sac").weights
     span = p.layout.span("critic")
