@@ -22,6 +22,7 @@ from benchmarks.trading_peer import (
     indicators_market,
     network,
     pod,
+    precisions,
 )
 from podracer.agents.parameters import Parameters
 from podracer.agents.settings import Hyperparameters
@@ -60,7 +61,9 @@ def ppo_pod(market: Market, num_agents: int, width: int = 64) -> Trainer:
     return pod(market, num_agents, settings)
 
 
-def off_policy_pod(market: Market, algorithm: str, width: int) -> Trainer:
+def off_policy_pod(
+    market: Market, algorithm: str, width: int, precision: str = "float32"
+) -> Trainer:
     """A pod that learns from a replay, warm."""
     settings = PodSettings(
         agents=OFF_AGENTS,
@@ -68,7 +71,7 @@ def off_policy_pod(market: Market, algorithm: str, width: int) -> Trainer:
         cohorts=OFF_COHORTS,
         envs_per_cohort=OFF_ENVS,
         horizon_bars=OFF_HORIZON,
-        network=network(width, is_off_policy=True),
+        network=network(width, is_off_policy=True, precision=precision),
         replay={
             "warmup_steps": 256, "updates_per_step": UPDATES_PER_STEP, "capacity_steps": 20_000,
         },
@@ -176,19 +179,19 @@ def main() -> None:
     ]
     for name, kind in (("sac", SAC), ("td3", TD3)):
         for width in (64,) if options.quick else (64, 256):
-            ours = f"pod of {OFF_AGENTS}, {name} 2x{width}"
             theirs = f"SB3 {name} 2x{width}"
             model = stable_baselines_off_policy(market, kind, width)
-            cases[ours] = (
-                off_policy_pod(market, name, width).iterate,
-                OFF_AGENTS * OFF_STEPS,
-            )
             cases[theirs] = (
                 lambda m=model: m.learn(OFF_STEPS, reset_num_timesteps=False),
                 OFF_STEPS,
             )
             floor = FLOORS[name] if width == 64 else 0.0
-            claims.append(Ratio(ours, theirs, floor, GOALS[name]))
+            for precision in precisions(width):
+                ours = f"pod of {OFF_AGENTS}, {name} 2x{width}"
+                ours += f" {precision}" if precision != "float32" else ""
+                trainer = off_policy_pod(market, name, width, precision)
+                cases[ours] = (trainer.iterate, OFF_AGENTS * OFF_STEPS)
+                claims.append(Ratio(ours, theirs, floor, GOALS[name]))
     for _ in range(2):  # past the warm-up of the replays
         for call, _ in cases.values():
             call()

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
+from torch.cpu import get_capabilities
 
-from podracer.agents.settings import Hyperparameters, NetworkSettings
+from podracer.agents.settings import WIDE, Hyperparameters, NetworkSettings
 from podracer.envs.backends import Decision
 from podracer.envs.equal_weight import fill_growth
 from podracer.envs.observation import decision, observe, wanted
@@ -78,10 +79,23 @@ def pod(
     return Trainer(spec, rollouts)
 
 
-def network(width: int, *, is_off_policy: bool = False) -> NetworkSettings:
+def network(
+    width: int, *, is_off_policy: bool = False, precision: str = "float32"
+) -> NetworkSettings:
     """Two layers of a width for actor and critic."""
-    activation = "relu" if is_off_policy else "tanh"
-    return NetworkSettings(head=False, mlp_hidden=width, critic_hidden=width, activation=activation)
+    return NetworkSettings(
+        head=False,
+        mlp_hidden=width,
+        critic_hidden=width,
+        activation="relu" if is_off_policy else "tanh",
+        precision=precision,
+    )
+
+
+def precisions(width: int) -> tuple[str, ...]:
+    """Return what the hidden products of a width can be made in, fast, on this processor."""
+    has_bfloat16 = {"avx512_bf16", "amx_bf16"} & {k for k, v in get_capabilities().items() if v}
+    return ("float32", "bfloat16") if has_bfloat16 and width >= WIDE else ("float32",)
 
 
 class PeerEnv:

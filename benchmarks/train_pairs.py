@@ -22,6 +22,7 @@ from benchmarks.trading_peer import (
     indicators_market,
     network,
     pod,
+    precisions,
 )
 from podracer.market.market import Market
 from podracer.pods.memory import keep_freed_memory
@@ -36,13 +37,13 @@ FLOORS = {64: 2.2, 128: 1.8, 256: 1.5, "plain": 1.9, "limit64": 0.28, "limit128"
 GOALS = {64: 3.5, 128: 3.0, 256: 3.0, "plain": 2.2, "limit64": 0.6, "limit128": 0.75}
 
 
-def ours(market: Market, width: int) -> Trainer:
+def ours(market: Market, width: int, precision: str = "float32") -> Trainer:
     """One agent of ours."""
     settings = PodSettings(
         cohorts=COHORTS,
         envs_per_cohort=ENVS,
         horizon_bars=HORIZON,
-        network=network(width),
+        network=network(width, precision=precision),
         ppo={"epochs": EPOCHS, "minibatches": COHORTS},
     )
     return pod(market, 1, settings)
@@ -167,12 +168,14 @@ def main() -> None:
     cases, claims = {}, []
     for width in widths:
         peer = stable_baselines(market, width)
-        cases[f"ours 2x{width}"] = (ours(market, width).iterate, STEPS)
         cases[f"SB3 PPO 2x{width}"] = (
             lambda p=peer: p.learn(STEPS, reset_num_timesteps=False),
             STEPS,
         )
-        claims.append(Ratio(f"ours 2x{width}", f"SB3 PPO 2x{width}", FLOORS[width], GOALS[width]))
+        for precision in precisions(width):
+            name = f"ours 2x{width}" + (f" {precision}" if precision != "float32" else "")
+            cases[name] = (ours(market, width, precision).iterate, STEPS)
+            claims.append(Ratio(name, f"SB3 PPO 2x{width}", FLOORS[width], GOALS[width]))
     for width in widths[:2]:
         cases[f"products alone 2x{width}"] = (Products(width).iterate, STEPS)
         limit = f"limit{width}"

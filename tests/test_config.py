@@ -54,6 +54,7 @@ WINDOWS = "windows: {train: 8y, selection: 5y, lockbox: 5y}\n"
         (WINDOWS + "pod:\n  algorithm: td3\n  network: {critic_hidden: 8}\n  ppo: {epochs: 2}\n", r"pod\.ppo\.epochs: it is read only with pod\.algorithm ppo"),
         (WINDOWS + "pod:\n  network: {head: false, head_hidden: 8, mlp_hidden: 8}\n", r"pod\.network\.head_hidden: it is read only with pod\.network\.head true"),
         (WINDOWS + "pod:\n  network: {activation: relu}\n", r"pod\.network\.activation: it is read only with pod\.network\.mlp_hidden or critic_hidden above 0"),
+        (WINDOWS + "pod:\n  network: {mlp_hidden: 64, precision: bfloat16}\n", r"pod\.network\.precision: it is read only with pod\.network\.mlp_hidden or critic_hidden from 128 on"),
         (WINDOWS + "pod:\n  network: {memory_bars: 8}\n", r"pod\.network\.memory_bars: it is read only with pod\.network\.memory stack, gru or lstm"),
         (WINDOWS + "pod:\n  network: {memory: stack, memory_bars: 8, mlp_hidden: 8, memory_hidden: 8}\n", r"pod\.network\.memory_hidden: it is read only with pod\.network\.memory gru or lstm"),
         (WINDOWS + "pod:\n  ppo: {normalise_advantages: false}\n  algorithm: ddpg\n  network: {critic_hidden: 8}\n", r"pod\.ppo\.normalise_advantages: .* leave it out, or set it to true"),

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from podracer.agents.parameters import Parameters
 from podracer.agents.pointwise import add_bend_, bend_backward_
+from podracer.agents.products import product
 
 
 class Inputs(NamedTuple):
@@ -113,12 +114,13 @@ def mlp(parameters: Parameters, name: str, inputs: Inputs) -> tuple[Tensor, Hidd
     account_PLES = _given(inputs, name)
     P, L, E, S = account_PLES.shape
     activation = parameters.layout.activation
-    session_PLH = torch.matmul(inputs.market_LF, weight("market")) + weight("bias1")
+    is_rounded = parameters.layout.rounds(name)
+    session_PLH = product(inputs.market_LF, weight("market"), is_rounded) + weight("bias1")
     if inputs.memory_PLM is not None:
         session_PLH = session_PLH + torch.bmm(inputs.memory_PLM, weight("memory"))
-    first = torch.bmm(account_PLES.reshape(P, L * E, S), weight("account"))
+    first = product(account_PLES.reshape(P, L * E, S), weight("account"), is_rounded)
     add_bend_(first.view(P, L, E, -1), session_PLH, activation)
-    second = torch.bmm(first, weight("hidden"))
+    second = product(first, weight("hidden"), is_rounded)
     add_bend_(second[:, None], weight("bias2"), activation)
     out_PXO = _products(second, weight("out")).add_(weight("bias3"))
     return out_PXO.view(P, L, E, -1), Hidden(first, second)
@@ -143,16 +145,18 @@ def mlp_backward(
 
     account_PLES = _given(inputs, name)
     P, L, E, S = account_PLES.shape
+    is_rounded = parameters.layout.rounds(name)
     output_PXO = output_PLEO.reshape(P, L * E, -1)
     torch.bmm(hidden.second.mT, output_PXO, out=gradient("out"))
     torch.sum(output_PXO, 1, keepdim=True, out=gradient("bias3"))
     second_PXH, bias = _second_backward(parameters, name, hidden, output_PXO)
-    torch.bmm(hidden.first.mT, second_PXH, out=gradient("hidden"))
+    product(hidden.first.mT, second_PXH, is_rounded, out=gradient("hidden"))
     gradient("bias2").copy_(bias)
     first_PXH, session_PLH = _first_backward(parameters, name, hidden, second_PXH, (L, E))
-    torch.bmm(account_PLES.reshape(P, L * E, S).mT, first_PXH, out=gradient("account"))
+    account_PSX = account_PLES.reshape(P, L * E, S).mT
+    product(account_PSX, first_PXH, is_rounded, out=gradient("account"))
     market_PFL = inputs.market_LF.T.expand(P, -1, -1)
-    torch.bmm(market_PFL, session_PLH, out=gradient("market"))
+    product(market_PFL, session_PLH, is_rounded, out=gradient("market"))
     torch.sum(session_PLH, 1, keepdim=True, out=gradient("bias1"))
     if inputs.memory_PLM is None:
         return None
@@ -185,7 +189,7 @@ def _first_backward(
     parameters: Parameters, name: str, hidden: Hidden, second_PXH: Tensor, rows: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of what the first hidden layer bends (P, X, H), and of its rows (P, L, H)."""
-    first = torch.bmm(second_PXH, parameters[f"{name}_hidden"].mT)
+    first = product(second_PXH, parameters[f"{name}_hidden"].mT, parameters.layout.rounds(name))
     shape = (len(first), *rows, first.shape[-1])
     activation = parameters.layout.activation
     return first, bend_backward_(first.view(shape), hidden.first.view(shape), activation)

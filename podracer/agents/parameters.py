@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from podracer.agents.settings import NetworkSettings
+from podracer.agents.settings import WIDE, NetworkSettings
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -65,12 +65,17 @@ class Anatomy(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """One agent's parameters: names and shapes in storage order, how layers bend, what is remembered."""
+    """One agent's parameters: names and shapes in storage order, how layers bend, multiply and remember."""
 
     shapes: Shapes
     activation: str
     memory: str = "none"
     memory_bars: int = 1
+    precision: str = "float32"
+
+    def rounds(self, name: str) -> bool:
+        """Return whether the products of an MLP's hidden layers are rounded to bfloat16."""
+        return self.precision == "bfloat16" and self.shapes[f"{name}_hidden"][0] >= WIDE
 
     @property
     def num_weights(self) -> int:
@@ -117,7 +122,7 @@ def layout(settings: NetworkSettings, sizes: Dimensions, anatomy: Anatomy) -> La
     if anatomy.has_temperature:
         shapes["temperature"] = (1,)
     bars = 1 if settings.memory == "none" else settings.memory_bars
-    return Layout(shapes, settings.activation, settings.memory, bars)
+    return Layout(shapes, settings.activation, settings.memory, bars, settings.precision)
 
 
 def _cell(memory: str, num_inputs: int, M: int) -> Shapes:

@@ -10,6 +10,9 @@ AlgorithmName = Literal["ppo", "a2c", "ddpg", "td3", "sac", "dqn"]
 ON_POLICY = ("ppo", "a2c")
 OFF_POLICY = ("ddpg", "td3", "sac", "dqn")
 
+# Hidden layers from here on may multiply in bfloat16; narrower ones gain little by it.
+WIDE = 128
+
 _ALWAYS_READ = frozenset({"learning_rate", "discount", "gain", "speed"})
 READ_BY: dict[str, frozenset[str]] = {
     "ppo": _ALWAYS_READ | {"gae_lambda", "clip", "entropy_bonus", "initial_std"},
@@ -141,6 +144,11 @@ class NetworkSettings(Settings):
     )
     activation: Literal["tanh", "relu"] = Field(
         "tanh", description="Of the hidden layers of MLP and critics."
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="bfloat16: products of hidden layers of width 128 and more are rounded to it inside; "
+        "weights, losses and outputs stay float32. Faster where the processor multiplies it.",
     )
     memory: Literal["none", "stack", "gru", "lstm"] = Field(
         "none",

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 from podracer.agents.settings import (
     OFF_POLICY,
     ON_POLICY,
+    WIDE,
     AlgorithmName,
     NetworkSettings,
     PpoSettings,
@@ -79,6 +80,8 @@ class PodSettings(Settings):
             found["network.head_hidden"] = "pod.network.head true"
         if not network.mlp_hidden and not network.critic_hidden:
             found["network.activation"] = "pod.network.mlp_hidden or critic_hidden above 0"
+        if max(network.mlp_hidden, network.critic_hidden) < WIDE:
+            found["network.precision"] = f"pod.network.mlp_hidden or critic_hidden from {WIDE} on"
         if network.memory == "none":
             found["network.memory_bars"] = "pod.network.memory stack, gru or lstm"
         if network.memory not in ("gru", "lstm"):
