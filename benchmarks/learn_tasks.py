@@ -2,10 +2,11 @@
 
 The settings are near those that RL Zoo publishes for Stable-Baselines3 (constant rates, 2x64 networks);
 both sides get the same. CartPole's DQN is slower and looks less far ahead, by a search on our side alone:
-with RL Zoo's rates most seeds of neither side hold the pole for 500 steps. What differs: the layers of our
-on-policy agents start from normal weights, SB3's PPO from orthogonal ones; our minibatches are drawn for all
-seeds at once, SB3's for each; our advantages are normalised over a rollout, SB3's over a minibatch. SB3's
-DQN moves its targets every environment step, ours every update: its rate is lowered so that both go as far.
+with RL Zoo's rates most seeds of neither side hold the pole for 500 steps. What differs: the layers of
+our on-policy agents start from normal weights, SB3's PPO from orthogonal ones; our minibatches are drawn
+for all seeds at once, SB3's for each; our advantages are normalised over a rollout, SB3's over a
+minibatch. SB3's DQN moves its targets every environment step, ours every update: its rate is lowered so
+that both go as far.
 """
 
 from typing import Any, NamedTuple
