@@ -247,7 +247,7 @@ def difference(scores: dict[str, list[float]]) -> tuple[float, float]:
 
 def table(chosen: str) -> bool:
     """Print the results; returns whether all gates have been run and none is inferior."""
-    is_fine = True
+    is_fine, shown = True, []
     print(
         "| task | steps | ours: IQM (each) | SB3: IQM (each) | difference, 90 % | margin | | CPU s |"
     )
@@ -257,6 +257,7 @@ def table(chosen: str) -> bool:
             continue
         sides = {side: list(stored(task, side).values()) for side in ("ours", "SB3")}
         counts = [len(lines) for lines in sides.values()]
+        shown += [*sides["ours"], *sides["SB3"]]
         if min(counts) < seeds_of(task):
             print(
                 f"| {task.name} | {task.steps:,} | {counts[0]} seeds | {counts[1]} seeds | | | not run | |"
@@ -278,6 +279,8 @@ def table(chosen: str) -> bool:
             f"| {task.name} | {task.steps:,} | {each[0]} | {each[1]} | {low:.0f} … {high:.0f} | "
             f"{margin:.0f} | {verdict} | {seconds[0]:.0f}, {seconds[1]:.0f} |"
         )
+    dates, commits = (sorted({r[key] for r in shown}) for key in ("date", "commit"))
+    print(f"\nTrained on {', '.join(dates)} at the commits {', '.join(commits)}.")
     return is_fine
 
 

@@ -32,7 +32,7 @@ from podracer.pods.trainer import Trainer
 COHORTS, ENVS, HORIZON, EPOCHS = 16, 16, 128, 4
 STEPS = COHORTS * ENVS * HORIZON
 MINIBATCH = STEPS // COHORTS
-# 0.8 of the medians in benchmarks/results/train_pairs.md.
+# 0.8 of the smaller median of the machines in benchmarks/results/train_pairs.md.
 FLOORS = {64: 2.2, 128: 1.8, 256: 1.5, "plain": 1.9, "limit64": 0.28, "limit128": 0.45}
 GOALS = {64: 3.5, 128: 3.0, 256: 3.0, "plain": 2.2, "limit64": 0.6, "limit128": 0.75}
 
